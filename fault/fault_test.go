@@ -1,0 +1,63 @@
+package fault
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+)
+
+func TestKindOf(t *testing.T) {
+	cause := errors.New("dial tcp 10.0.0.1:9: refused")
+	for _, tt := range []struct {
+		name   string
+		err    error
+		want   Kind
+		public string
+	}{
+		{"classified", Wrap(Unavailable, "server is unavailable", cause), Unavailable, "server is unavailable"},
+		{"wrapped", fmt.Errorf("calling x: %w", New(NotFound, "unknown server")), NotFound, "unknown server"},
+		{"nobody's", cause, Internal, "internal error"},
+		{"canceled", fmt.Errorf("reading: %w", context.Canceled), Canceled, "internal error"},
+		{"deadline", context.DeadlineExceeded, Timeout, "internal error"},
+		{"outermost decides", Wrap(BadReply, "bad", New(NotFound, "inner")), BadReply, "bad"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := KindOf(tt.err); got != tt.want {
+				t.Errorf("KindOf = %v, want %v", got, tt.want)
+			}
+			if got := PublicOf(tt.err); got != tt.public {
+				t.Errorf("PublicOf = %q, want %q", got, tt.public)
+			}
+			if strings.Contains(PublicOf(tt.err), "10.0.0.1") {
+				t.Error("the cause leaked into the public text")
+			}
+		})
+	}
+}
+
+func TestEveryKindHasAName(t *testing.T) {
+	seen := map[string]bool{}
+	for _, k := range Kinds() {
+		name := k.String()
+		if name == "" || seen[name] {
+			t.Errorf("kind %d: name %q is empty or taken", k, name)
+		}
+		seen[name] = true
+	}
+	if got := Kind(200).String(); got != "kind(200)" {
+		t.Errorf("unknown kind prints %q", got)
+	}
+}
+
+func TestErrorTextAndUnwrap(t *testing.T) {
+	cause := errors.New("cause")
+	err := Wrap(Full, "store is full", cause)
+	if err.Error() != "store is full: cause" || !errors.Is(err, cause) {
+		t.Errorf("got %q", err.Error())
+	}
+	if New(Full, "only").Error() != "only" {
+		t.Error("an error without a cause is its public text")
+	}
+}
