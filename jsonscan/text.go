@@ -1,0 +1,153 @@
+package jsonscan
+
+import (
+	"bytes"
+	"iter"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// AppendText appends the text that a string's raw bytes stand for. raw must have been accepted
+// by a Scanner.
+func AppendText(dst, raw []byte) []byte {
+	for i := 0; i < len(raw); {
+		j := bytes.IndexByte(raw[i:], '\\')
+		if j < 0 {
+			return append(dst, raw[i:]...)
+		}
+		dst = append(dst, raw[i:i+j]...)
+		i += j
+		r, n := DecodeChar(raw[i:])
+		dst = utf8.AppendRune(dst, r)
+		i += n
+	}
+	return dst
+}
+
+// Texts yields the text of raw in pieces of at most size bytes, none of which splits a
+// character. A piece is only valid until the next one. Where raw has no escapes the pieces are
+// raw itself, so that a large plain string is never copied.
+func Texts(raw []byte, size int) iter.Seq[[]byte] {
+	return func(yield func([]byte) bool) {
+		var buf []byte
+		for len(raw) > 0 {
+			n := charBoundary(raw, size)
+			piece := raw[:n]
+			raw = raw[n:]
+			if bytes.IndexByte(piece, '\\') >= 0 {
+				buf = AppendText(buf[:0], piece)
+				piece = buf
+			}
+			if !yield(piece) {
+				return
+			}
+		}
+	}
+}
+
+// charBoundary is the largest offset of at most size at which a character of raw starts, or
+// the end of the first character where none fits.
+func charBoundary(raw []byte, size int) int {
+	if len(raw) <= size {
+		return len(raw)
+	}
+	at := size
+	for at > 0 && !utf8.RuneStart(raw[at]) {
+		at--
+	}
+	// The longest escape is a surrogate pair of twelve bytes: only a backslash among the last
+	// eleven can start one that reaches past at.
+	for j := at - 1; j >= max(0, at-11); j-- {
+		if raw[j] != '\\' || !oddSlashes(raw[:j+1]) {
+			continue
+		}
+		if low, ok := hex4(raw, j+2); raw[j+1] == 'u' && ok && low >= 0xDC00 && low <= 0xDFFF {
+			j -= 6
+		}
+		if _, n := DecodeChar(raw[j:]); j+n > at {
+			at = j
+		}
+		break
+	}
+	if at == 0 {
+		_, at = DecodeChar(raw)
+	}
+	return at
+}
+
+// DecodeChar reads the first character of a string's raw bytes, escaped or not, and its length
+// there. raw must be a non-empty tail, starting at a character, of what a Scanner accepted.
+func DecodeChar(raw []byte) (r rune, n int) {
+	if raw[0] != '\\' {
+		return utf8.DecodeRune(raw)
+	}
+	if c := simpleEscape[raw[1]]; c != 0 {
+		return rune(c), 2
+	}
+	hi, _ := hex4(raw, 2)
+	if !utf16.IsSurrogate(hi) {
+		return hi, 6
+	}
+	lo, _ := hex4(raw, 8)
+	return utf16.DecodeRune(hi, lo), 12
+}
+
+// DecodeLastChar reads the last character of a string's raw bytes and its length there. It
+// looks back no further than it must: past a run of backslashes, to learn whether the last of
+// them escapes or is escaped.
+func DecodeLastChar(raw []byte) (r rune, n int) {
+	end := len(raw)
+	if raw[end-1] >= utf8.RuneSelf {
+		return utf8.DecodeLastRune(raw)
+	}
+	if end >= 6 && raw[end-6] == '\\' && raw[end-5] == 'u' && oddSlashes(raw[:end-5]) {
+		r, _ := hex4(raw, end-4)
+		if !utf16.IsSurrogate(r) {
+			return r, 6
+		}
+		hi, _ := hex4(raw, end-10)
+		return utf16.DecodeRune(hi, r), 12
+	}
+	// A backslash at the end of a whole string can only be the second of a pair.
+	if end >= 2 && raw[end-2] == '\\' && (raw[end-1] == '\\' || oddSlashes(raw[:end-1])) {
+		return rune(simpleEscape[raw[end-1]]), 2
+	}
+	return rune(raw[end-1]), 1
+}
+
+// oddSlashes says whether p ends in an odd number of backslashes, so that the last one starts
+// an escape.
+func oddSlashes(p []byte) bool {
+	n := 0
+	for n < len(p) && p[len(p)-1-n] == '\\' {
+		n++
+	}
+	return n%2 == 1
+}
+
+// AppendString appends text as a quoted JSON string. text must be valid UTF-8.
+func AppendString(dst []byte, text string) []byte {
+	return append(AppendRaw(append(dst, '"'), text), '"')
+}
+
+// AppendRaw appends text as the inside of a JSON string.
+func AppendRaw(dst []byte, text string) []byte {
+	const hex = "0123456789abcdef"
+	for i := range len(text) {
+		switch c := text[i]; {
+		case c == '"' || c == '\\':
+			dst = append(dst, '\\', c)
+		case c == '\n':
+			dst = append(dst, '\\', 'n')
+		case c == '\r':
+			dst = append(dst, '\\', 'r')
+		case c == '\t':
+			dst = append(dst, '\\', 't')
+		case c < 0x20:
+			dst = append(dst, '\\', 'u', '0', '0', hex[c>>4], hex[c&15])
+		default:
+			dst = append(dst, c)
+		}
+	}
+	return dst
+}
