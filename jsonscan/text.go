@@ -2,7 +2,9 @@ package jsonscan
 
 import (
 	"bytes"
+	"encoding/binary"
 	"iter"
+	"math/bits"
 	"unicode/utf16"
 	"unicode/utf8"
 )
@@ -150,4 +152,57 @@ func AppendRaw(dst []byte, text string) []byte {
 		}
 	}
 	return dst
+}
+
+// SkipChars is the offset in raw of its nth character, or its length when it has fewer.
+func SkipChars(raw []byte, n int) int {
+	i := 0
+	for n >= 8 && i <= len(raw)-8 {
+		m := stop(binary.LittleEndian.Uint64(raw[i : i+8]))
+		k := bits.TrailingZeros64(m) >> 3
+		i += k
+		n -= k
+		if m != 0 {
+			_, size := DecodeChar(raw[i:])
+			i += size
+			n--
+		}
+	}
+	for ; n > 0 && i < len(raw); n-- {
+		_, size := DecodeChar(raw[i:])
+		i += size
+	}
+	return i
+}
+
+// CountChars is how many characters raw has.
+func CountChars(raw []byte) int {
+	n := 0
+	for i := 0; i < len(raw); {
+		if i <= len(raw)-8 {
+			m := stop(binary.LittleEndian.Uint64(raw[i : i+8]))
+			k := bits.TrailingZeros64(m) >> 3
+			i += k
+			n += k
+			if m == 0 {
+				continue
+			}
+		}
+		_, size := DecodeChar(raw[i:])
+		i += size
+		n++
+	}
+	return n
+}
+
+// LastChars is the offset in raw at which its last n characters start, 0 when it has fewer. It
+// reads only as much of raw's end as it must.
+func LastChars(raw []byte, n int) int {
+	for back := n + n/4 + 64; back < len(raw); back *= 4 {
+		from := charBoundary(raw, len(raw)-back)
+		if have := CountChars(raw[from:]); have >= n {
+			return from + SkipChars(raw[from:], have-n)
+		}
+	}
+	return SkipChars(raw, max(0, CountChars(raw)-n))
 }

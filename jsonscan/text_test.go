@@ -168,3 +168,31 @@ func TestEscapedBy(t *testing.T) {
 		}
 	}
 }
+
+// Finding a place by counting from either end must agree with reading every character.
+func TestSkipAndLastChars(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		raw := []byte(strings.Repeat(rawString().Draw(t, "raw"), rapid.IntRange(1, 8).Draw(t, "times")))
+		starts := []int{}
+		for i := 0; i < len(raw); {
+			starts = append(starts, i)
+			_, n := DecodeChar(raw[i:])
+			i += n
+		}
+		starts = append(starts, len(raw))
+		chars := len(starts) - 1
+		if got := CountChars(raw); got != chars {
+			t.Fatalf("%s: %d chars, want %d", raw, got, chars)
+		}
+		n := rapid.IntRange(0, chars).Draw(t, "n")
+		if got := SkipChars(raw, n); got != starts[n] {
+			t.Fatalf("%s: char %d at %d, want %d", raw, n, got, starts[n])
+		}
+		if got := LastChars(raw, n); got != starts[chars-n] {
+			t.Fatalf("%s: last %d chars at %d, want %d", raw, n, got, starts[chars-n])
+		}
+	})
+	if SkipChars([]byte("ab"), 5) != 2 || LastChars([]byte("ab"), 5) != 0 {
+		t.Error("asking for more than there is must give the ends")
+	}
+}
