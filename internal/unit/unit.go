@@ -36,7 +36,7 @@ func (d Duration) String() string {
 // Seconds makes a Duration of a plain number, as the JSON of older configs has it.
 func Seconds(n float64) (Duration, error) {
 	t := n * float64(time.Second)
-	if math.IsNaN(t) || t > math.MaxInt64 || t < 0 {
+	if math.IsNaN(t) || t >= math.MaxInt64 || t < 0 {
 		return 0, fmt.Errorf("%v seconds is out of range", n)
 	}
 	return Duration(t), nil
