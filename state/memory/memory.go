@@ -1,0 +1,207 @@
+// Package memory is the [state.Driver] that lives in this process and dies with it: for tests
+// and for trying things out. Nothing it depends on can fail.
+//
+// One lock guards two maps: every item names its group, and every group its items. Values are
+// copied on the way in and on the way out.
+package memory
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/ctxgate/ctxgate/state"
+)
+
+// Driver keeps items in memory. Make one with [New].
+type Driver struct {
+	mu     sync.RWMutex
+	items  map[string]state.Item
+	groups map[string]*group
+	bytes  int64
+	closed bool
+}
+
+type group struct {
+	name          string
+	seen, expires time.Time
+	keys          map[string]struct{}
+	bytes         int64
+}
+
+// New makes an empty driver.
+func New() *Driver {
+	return &Driver{items: map[string]state.Item{}, groups: map[string]*group{}}
+}
+
+// Put implements [state.Driver].
+func (d *Driver) Put(ctx context.Context, items []state.Item, lease state.Lease) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.usable(ctx); err != nil {
+		return err
+	}
+	for _, item := range items {
+		item.Value = bytes.Clone(item.Value)
+		g := d.claim(item.Group, lease)
+		if old, ok := d.items[item.Key]; ok {
+			d.remove(old)
+		}
+		// The old item may have been the last of this very group.
+		d.groups[item.Group] = g
+		d.items[item.Key] = item
+		g.keys[item.Key] = struct{}{}
+		g.bytes += item.Size()
+		d.bytes += item.Size()
+	}
+	return nil
+}
+
+// Get implements [state.Driver].
+func (d *Driver) Get(ctx context.Context, key string, now time.Time) ([]byte, error) {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	if err := d.usable(ctx); err != nil {
+		return nil, err
+	}
+	item, ok := d.items[key]
+	if !ok || !d.groups[item.Group].live(now) {
+		return nil, state.ErrUnknown
+	}
+	return bytes.Clone(item.Value), nil
+}
+
+// Touch implements [state.Driver].
+func (d *Driver) Touch(ctx context.Context, name string, lease state.Lease) (bool, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.usable(ctx); err != nil {
+		return false, err
+	}
+	g, ok := d.groups[name]
+	if !ok || !g.live(lease.Seen) {
+		return false, nil
+	}
+	g.extend(lease)
+	return true, nil
+}
+
+// Drop implements [state.Driver].
+func (d *Driver) Drop(ctx context.Context, name string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.usable(ctx); err != nil {
+		return err
+	}
+	if g, ok := d.groups[name]; ok {
+		d.drop(g)
+	}
+	return nil
+}
+
+// Sweep implements [state.Driver].
+func (d *Driver) Sweep(ctx context.Context, sweep state.Sweep) (state.Swept, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var swept state.Swept
+	if err := d.usable(ctx); err != nil {
+		return swept, err
+	}
+	drop := func(g *group) {
+		swept.Groups++
+		swept.Bytes += g.bytes
+		d.drop(g)
+	}
+	var rest []*group
+	for _, g := range d.groups {
+		if !g.live(sweep.Now) {
+			drop(g)
+		} else if !g.seen.After(sweep.SpareAfter) {
+			rest = append(rest, g)
+		}
+	}
+	slices.SortFunc(rest, func(a, b *group) int {
+		return cmp.Or(a.seen.Compare(b.seen), strings.Compare(a.name, b.name))
+	})
+	for _, g := range rest {
+		if d.bytes+sweep.Need <= sweep.MaxBytes {
+			break
+		}
+		drop(g)
+	}
+	return swept, nil
+}
+
+// Stat implements [state.Driver].
+func (d *Driver) Stat(ctx context.Context) (state.Stat, error) {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	if err := d.usable(ctx); err != nil {
+		return state.Stat{}, err
+	}
+	return state.Stat{Items: int64(len(d.items)), Bytes: d.bytes}, nil
+}
+
+// Close implements [state.Driver].
+func (d *Driver) Close() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.closed, d.items, d.groups, d.bytes = true, nil, nil, 0
+	return nil
+}
+
+func (d *Driver) usable(ctx context.Context) error {
+	if d.closed {
+		return state.ErrClosed
+	}
+	return ctx.Err()
+}
+
+// claim finds or makes a live group with at least this lease.
+func (d *Driver) claim(name string, lease state.Lease) *group {
+	g, ok := d.groups[name]
+	if ok && !g.live(lease.Seen) {
+		d.drop(g)
+		ok = false
+	}
+	if !ok {
+		g = &group{name: name, keys: map[string]struct{}{}}
+	}
+	g.extend(lease)
+	return g
+}
+
+// remove takes one item out, and its group when it was the last.
+func (d *Driver) remove(item state.Item) {
+	g := d.groups[item.Group]
+	delete(d.items, item.Key)
+	delete(g.keys, item.Key)
+	g.bytes -= item.Size()
+	d.bytes -= item.Size()
+	if len(g.keys) == 0 {
+		delete(d.groups, item.Group)
+	}
+}
+
+func (d *Driver) drop(g *group) {
+	for key := range g.keys {
+		delete(d.items, key)
+	}
+	d.bytes -= g.bytes
+	delete(d.groups, g.name)
+}
+
+func (g *group) live(now time.Time) bool { return g.expires.After(now) }
+
+func (g *group) extend(lease state.Lease) {
+	if lease.Seen.After(g.seen) {
+		g.seen = lease.Seen
+	}
+	if lease.Expires.After(g.expires) {
+		g.expires = lease.Expires
+	}
+}

@@ -1,0 +1,162 @@
+// Package statetest is the one suite that every [state.Driver] passes. It holds a driver to
+// the contract in package state word by word and to nothing else.
+//
+// statetest.go has the entry and the words the tests share; item.go, lease.go, sweep.go and
+// use.go have the tests: of items and their accounting, of leases and expiry, of eviction, and
+// of many callers, ended contexts and Close.
+package statetest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/ctxgate/ctxgate/fault"
+	"github.com/ctxgate/ctxgate/state"
+)
+
+// Test runs the suite. Open makes a new and empty driver for each test; the suite closes it.
+func Test(t *testing.T, open func(t *testing.T) state.Driver) {
+	for _, c := range []struct {
+		name string
+		test func(d *driver)
+	}{
+		{"PutGet", putGet},
+		{"AnyBytes", anyBytes},
+		{"Copies", copies},
+		{"Overwrite", overwrite},
+		{"OverwriteMoves", overwriteMoves},
+		{"SameKeyTwice", sameKeyTwice},
+		{"AtomicBatch", atomicBatch},
+		{"Drop", drop},
+		{"Expiry", expiry},
+		{"PutExtends", putExtends},
+		{"PutRevivesNothing", putRevivesNothing},
+		{"TouchExtends", touchExtends},
+		{"TouchNeverShortens", touchNeverShortens},
+		{"TouchExpired", touchExpired},
+		{"TouchGrain", touchGrain},
+		{"SweepExpired", sweepExpired},
+		{"SweepOldestFirst", sweepOldestFirst},
+		{"SweepExpiredBeforeOldest", sweepExpiredBeforeOldest},
+		{"SweepTies", sweepTies},
+		{"SweepSpares", sweepSpares},
+		{"SweepNeed", sweepNeed},
+		{"SweepMany", sweepMany},
+		{"Concurrent", concurrent},
+		{"ConcurrentOverwrite", concurrentOverwrite},
+		{"EndedContext", endedContext},
+		{"Close", closes},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			d := open(t)
+			t.Cleanup(func() {
+				if err := d.Close(); err != nil {
+					t.Errorf("Close: %v", err)
+				}
+			})
+			c.test(&driver{T: t, Driver: d, ctx: context.Background()})
+		})
+	}
+}
+
+// driver is the driver under test with the checks the tests are written in.
+type driver struct {
+	*testing.T
+	state.Driver
+	ctx context.Context
+}
+
+// at is a moment some milliseconds into the tests' time, which is not today's.
+func at(ms int) time.Time {
+	return time.Date(2001, 2, 3, 4, 5, 6, 0, time.UTC).Add(time.Duration(ms) * time.Millisecond)
+}
+
+func lease(seen, expires int) state.Lease {
+	return state.Lease{Seen: at(seen), Expires: at(expires)}
+}
+
+func item(key, group, value string) state.Item {
+	return state.Item{Key: key, Group: group, Value: []byte(value)}
+}
+
+func (d *driver) put(l state.Lease, items ...state.Item) {
+	d.Helper()
+	if err := d.Put(d.ctx, items, l); err != nil {
+		d.Fatalf("Put: %v", err)
+	}
+}
+
+// has checks that the key can be read at the moment and holds the value.
+func (d *driver) has(ms int, key, value string) {
+	d.Helper()
+	got, err := d.Get(d.ctx, key, at(ms))
+	if err != nil {
+		d.Fatalf("Get(%.40q) at %d: %v", key, ms, err)
+	}
+	if !bytes.Equal(got, []byte(value)) {
+		d.Fatalf("Get(%.40q) at %d = %d bytes %.40q, want %d bytes %.40q", key, ms, len(got), got, len(value), value)
+	}
+}
+
+// hasNot checks that none of the keys can be read at the moment.
+func (d *driver) hasNot(ms int, keys ...string) {
+	d.Helper()
+	for _, key := range keys {
+		got, err := d.Get(d.ctx, key, at(ms))
+		if fault.KindOf(err) != fault.Unknown {
+			d.Fatalf("Get(%q) at %d = %.40q, %v; want %v", key, ms, got, err, fault.Unknown)
+		}
+		if got != nil {
+			d.Fatalf("Get(%q) at %d gave bytes with its error", key, ms)
+		}
+	}
+}
+
+func (d *driver) touch(group string, l state.Lease, want bool) {
+	d.Helper()
+	found, err := d.Touch(d.ctx, group, l)
+	if err != nil || found != want {
+		d.Fatalf("Touch(%q) = %v, %v; want %v", group, found, err, want)
+	}
+}
+
+func (d *driver) sweep(s state.Sweep, want state.Swept) {
+	d.Helper()
+	got, err := d.Sweep(d.ctx, s)
+	if err != nil || got != want {
+		d.Fatalf("Sweep = %+v, %v; want %+v", got, err, want)
+	}
+}
+
+// holds checks the totals against the items that should be there.
+func (d *driver) holds(items ...state.Item) {
+	d.Helper()
+	var want state.Stat
+	for _, i := range items {
+		want.Items++
+		want.Bytes += i.Size()
+	}
+	for range 2 { // reading must not change what is read
+		got, err := d.Stat(d.ctx)
+		if err != nil || got != want {
+			d.Fatalf("Stat = %+v, %v; want %+v", got, err, want)
+		}
+	}
+}
+
+func (d *driver) mustBe(err, want error) {
+	d.Helper()
+	if !errors.Is(err, want) {
+		d.Errorf("got error %v, want %v", err, want)
+	}
+}
+
+func sizes(items ...state.Item) (n int64) {
+	for _, i := range items {
+		n += i.Size()
+	}
+	return n
+}
