@@ -1,0 +1,81 @@
+package recall
+
+import (
+	"bytes"
+	"errors"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// FuzzID: every id reads back as itself in any case and with look-alike letters, and nothing
+// else reads as an id.
+func FuzzID(f *testing.F) {
+	f.Add([]byte("0123456789abcdef"), "prn_0123456789abcdefghjkmnpqrs")
+	f.Add(bytes.Repeat([]byte{0xff}, 16), "PRN_OIL3456789ABCDEFGHJKMNPQRS")
+	f.Add(make([]byte, 16), "prn_zzzzzzzzzzzzzzzzzzzzzzzzzz")
+	f.Fuzz(func(t *testing.T, sum []byte, text string) {
+		if len(sum) >= idBytes {
+			id := formatID([idBytes]byte(sum))
+			for _, form := range []string{id, strings.ToUpper(id), " " + id + "\n", strings.ReplaceAll(id, "0", "O"), strings.ReplaceAll(id, "1", "l")} {
+				if got, err := ParseID(form); err != nil || got != id {
+					t.Fatalf("%q reads %q, %v; want %q", form, got, err, id)
+				}
+			}
+		}
+		got, err := ParseID(text)
+		if err != nil {
+			if !errors.Is(err, ErrUnknown) {
+				t.Fatalf("%q: %v", text, err)
+			}
+			return
+		}
+		if again, err := ParseID(got); err != nil || again != got || !regexp.MustCompile(`^prn_[0-9a-hjkmnp-tv-z]{26}$`).MatchString(got) {
+			t.Fatalf("%q reads %q, which reads %q, %v", text, got, again, err)
+		}
+	})
+}
+
+// FuzzManifest: whatever the bytes, reading ends in a manifest or an error.
+func FuzzManifest(f *testing.F) {
+	f.Add((&manifest{Bytes: 10, Chars: 9, Parts: 1, Origins: []Origin{{"a", "b"}}, inline: []byte("xyz")}).encode())
+	f.Add([]byte{1, 255, 255, 255, 255, 255, 255, 255, 255, 255, 1})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		m, err := decodeManifest(b)
+		if err != nil {
+			return
+		}
+		if back, err := decodeManifest(m.encode()); err != nil || !bytes.Equal(back.inline, m.inline) || len(back.Origins) != len(m.Origins) {
+			t.Fatalf("%+v reads back as %+v, %v", m, back, err)
+		}
+	})
+}
+
+func TestLines(t *testing.T) {
+	text := []byte("one\ntwo\nthree\n")
+	for _, tt := range []struct{ ranges, want string }{
+		{"1", "one\n"}, {"2-3", "two\nthree\n"}, {"3,1", "three\none\n"}, {"2-99", "two\nthree\n"}, {"3-", "three\n"}, {"9", ""}, {"1-2, 2-3", "one\ntwo\ntwo\nthree\n"},
+	} {
+		ranges, err := ParseRanges(tt.ranges)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var b bytes.Buffer
+		if err := WriteLines(&b, text, ranges, false); err != nil || b.String() != tt.want {
+			t.Errorf("%s: %q, want %q, %v", tt.ranges, b.String(), tt.want, err)
+		}
+	}
+	for _, bad := range []string{"", "0", "3-2", "a", "1-b", "-1", "1,,2"} {
+		if got, err := ParseRanges(bad); err == nil {
+			t.Errorf("%q reads %v", bad, got)
+		}
+	}
+	var b bytes.Buffer
+	if err := WriteMatches(&b, text, regexp.MustCompile("t"), []Range{{3, 9}}, true); err != nil || b.String() != "3│ three\n" {
+		t.Errorf("%q, %v", b.String(), err)
+	}
+	b.Reset()
+	if err := WriteMatches(&b, text, regexp.MustCompile("o"), nil, false); err != nil || b.String() != "one\ntwo\n" {
+		t.Errorf("%q, %v", b.String(), err)
+	}
+}

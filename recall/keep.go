@@ -1,0 +1,183 @@
+package recall
+
+import (
+	"bytes"
+	"context"
+	"crypto/cipher"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/ctxgate/ctxgate/fault"
+	"github.com/ctxgate/ctxgate/jsonscan"
+	"github.com/ctxgate/ctxgate/state"
+)
+
+// partSize is how much text goes into one stored item. An original of one part is a single
+// item; a larger one is as many as it takes and, last, the manifest that makes it whole.
+const partSize = 1 << 20
+
+// Origin is where a text came from. Recovery is allowed to whoever may call it today.
+type Origin struct{ Server, Tool string }
+
+// manifest describes a kept original. Encoded: version, bytes, chars, parts, origins; then, for
+// an original of one part, that part.
+type manifest struct {
+	Bytes, Chars int64
+	Parts        int
+	Origins      []Origin
+	inline       []byte // the compressed text when there is one part
+}
+
+const (
+	manifestVersion = 1
+	maxOrigins      = 16 // where the same text came from in more places, the first ones stand for all
+)
+
+func (m *manifest) encode() []byte {
+	b := []byte{manifestVersion}
+	b = binary.AppendUvarint(b, uint64(m.Bytes))
+	b = binary.AppendUvarint(b, uint64(m.Chars))
+	b = binary.AppendUvarint(b, uint64(m.Parts))
+	b = binary.AppendUvarint(b, uint64(len(m.Origins)))
+	for _, o := range m.Origins {
+		for _, s := range []string{o.Server, o.Tool} {
+			b = binary.AppendUvarint(b, uint64(len(s)))
+			b = append(b, s...)
+		}
+	}
+	return append(b, m.inline...)
+}
+
+var errManifest = errors.New("recall: a stored manifest cannot be read")
+
+func decodeManifest(b []byte) (*manifest, error) {
+	if len(b) == 0 || b[0] != manifestVersion {
+		return nil, errManifest
+	}
+	r := bytes.NewReader(b[1:])
+	var failed error
+	number := func() uint64 {
+		n, err := binary.ReadUvarint(r)
+		failed = errors.Join(failed, err)
+		return n
+	}
+	text := func() string {
+		n := number()
+		if n > uint64(r.Len()) {
+			failed = errManifest
+			return ""
+		}
+		s := make([]byte, n)
+		_, _ = r.Read(s)
+		return string(s)
+	}
+	m := &manifest{Bytes: int64(number()), Chars: int64(number()), Parts: int(number())}
+	for range min(number(), maxOrigins) {
+		m.Origins = append(m.Origins, Origin{Server: text(), Tool: text()})
+	}
+	if failed != nil {
+		return nil, fmt.Errorf("%w: %w", errManifest, failed)
+	}
+	m.inline = b[len(b)-r.Len():]
+	return m, nil
+}
+
+// The store's keys. All items of an original are one group: they live and die together.
+func (k tenantKeys) group(id string) string           { return "cut/" + k.tag + "/" + id }
+func (k tenantKeys) part(id string, n int) string     { return fmt.Sprintf("%s/%d", k.group(id), n) }
+func (k tenantKeys) madeKey(sum [idBytes]byte) string { return "made/" + k.tag + "/" + formatID(sum) }
+
+// original is a text to keep: a string of a reply.
+type original struct {
+	id   string
+	raw  []byte // the inside of its JSON string
+	text jsonscan.Str
+	made string // the store's key for the text it becomes
+}
+
+// items are what must be put for o to be readable. Parts of a large original are put here
+// already, one by one; what is returned makes it whole.
+func (r *Recall) items(ctx context.Context, k tenantKeys, o original, from Origin) ([]state.Item, error) {
+	aead, err := k.aead(o.id)
+	if err != nil {
+		return nil, err
+	}
+	m, err := r.manifest(ctx, k, o.id, aead)
+	switch {
+	case err == nil && (slices.Contains(m.Origins, from) || len(m.Origins) == maxOrigins):
+		// Kept already: show it again, and it lives on.
+		if found, err := r.store.Touch(ctx, k.group(o.id)); found || err != nil {
+			return []state.Item{k.madeItem(o)}, err
+		}
+		m = nil
+	case err == nil:
+		m.Origins = append(m.Origins, from)
+	case fault.KindOf(err) != fault.Unknown:
+		return nil, err
+	}
+	if m == nil {
+		if m, err = r.parts(ctx, k, o, aead); err != nil {
+			return nil, err
+		}
+		m.Origins = []Origin{from}
+	}
+	sealed := seal(aead, o.id, manifestPart, m.encode())
+	return []state.Item{{Key: k.group(o.id), Group: k.group(o.id), Value: sealed}, k.madeItem(o)}, nil
+}
+
+// madeItem remembers the text that o becomes.
+func (k tenantKeys) madeItem(o original) state.Item {
+	return state.Item{Key: o.made, Group: k.group(o.id)}
+}
+
+// parts compresses and seals o's text. A text of one part comes back inside the manifest; of a
+// larger one each part is in the store when the next is begun, so that memory holds one.
+func (r *Recall) parts(ctx context.Context, k tenantKeys, o original, aead cipher.AEAD) (*manifest, error) {
+	m := &manifest{Chars: int64(o.text.Chars)}
+	single := len(o.raw) <= partSize
+	for piece := range jsonscan.Texts(o.raw, partSize) {
+		m.Bytes += int64(len(piece))
+		packed := r.codec.enc.EncodeAll(piece, nil)
+		if single {
+			m.inline = packed
+		} else {
+			item := state.Item{Key: k.part(o.id, m.Parts), Group: k.group(o.id), Value: seal(aead, o.id, m.Parts, packed)}
+			if err := r.store.Put(ctx, item); err != nil {
+				return nil, err
+			}
+		}
+		m.Parts++
+	}
+	return m, nil
+}
+
+// manifestPart is the manifest's place among the parts when it is sealed.
+const manifestPart = -1
+
+// seal binds text to its place: a part cannot stand in for another, nor for another original's.
+func seal(aead cipher.AEAD, id string, part int, text []byte) []byte {
+	return aead.Seal(nil, nil, text, fmt.Appendf(nil, "%s/%d", id, part))
+}
+
+func unseal(aead cipher.AEAD, id string, part int, sealed []byte) ([]byte, error) {
+	text, err := aead.Open(nil, nil, sealed, fmt.Appendf(nil, "%s/%d", id, part))
+	if err != nil {
+		// A wrong secret, or a damaged store: to whoever asks it is as if it were not there.
+		return nil, fault.Wrap(fault.Unknown, "unknown or expired prune_id", err)
+	}
+	return text, nil
+}
+
+func (r *Recall) manifest(ctx context.Context, k tenantKeys, id string, aead cipher.AEAD) (*manifest, error) {
+	sealed, err := r.store.Get(ctx, k.group(id))
+	if err != nil {
+		return nil, err
+	}
+	plain, err := unseal(aead, id, manifestPart, sealed)
+	if err != nil {
+		return nil, err
+	}
+	return decodeManifest(plain)
+}

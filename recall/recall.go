@@ -1,0 +1,95 @@
+// Package recall makes text fit and loses nothing. [Recall.Shrink] takes a reply's long
+// strings, keeps each original, and only then gives the edits that shorten them;
+// [Recall.Open] gives an original back, byte for byte. It is the only writer of originals.
+//
+// Path through the files: recall.go holds the words, shrink.go is the straight line of one
+// reply, keep.go puts originals into the store, open.go reads them back, seal.go derives the
+// keys and seals what is stored, handle.go is the id a model sees, lines.go reads
+// parts of an original by line and by search.
+//
+// Invariants:
+//   - Kept before cut: a string is shortened only after the store acknowledged its original.
+//     When the store does not, the string goes through whole.
+//   - Deterministic: an id is a keyed hash of tenant and text, so the same text has the same id
+//     on every turn, in every process, on every replica that shares the secret.
+//   - A handle is not a credential: an original is found and unsealed only under the tenant it
+//     was kept for, and one of another tenant is as unknown as one that never was.
+//   - Cut once: text that this gateway shortened is recognised when it comes by again, because
+//     the store remembers having made it; text that merely looks like it is not.
+//   - Bounded: the bytes on their way to the store never exceed spill_bytes, however many
+//     replies come at once; a string that would have to wait longer than keep_timeout goes whole.
+package recall
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+
+	"github.com/ctxgate/ctxgate/internal/unit"
+	"github.com/ctxgate/ctxgate/state"
+)
+
+// MinSecret is the fewest bytes a root secret may have.
+const MinSecret = 32
+
+// Config says whether and how originals are kept.
+type Config struct {
+	// Keep the original of everything that is cut, so that it can be read back. Default true;
+	// with false, cuts are final.
+	Enabled bool `key:"enabled"`
+
+	// The longest one reply may wait for its originals to be kept; a duration. Over it, the
+	// text is sent on whole. Default 10s. Zero is refused.
+	KeepTimeout unit.Duration `key:"keep_timeout"`
+
+	// The most bytes that may be on their way to the store at once; a size. Replies beyond it
+	// wait their turn. Default 64MiB; at least 4MiB.
+	SpillBytes unit.Bytes `key:"spill_bytes"`
+}
+
+// Default is the configuration of an empty file.
+func Default() Config {
+	return Config{Enabled: true, KeepTimeout: unit.Duration(10 * time.Second), SpillBytes: 64 << 20}
+}
+
+// Validate lists every problem; each text begins with the key it is about.
+func (c Config) Validate() []error {
+	var problems []error
+	if c.KeepTimeout <= 0 {
+		problems = append(problems, errors.New("keep_timeout: must be positive"))
+	}
+	if c.SpillBytes < minSpill {
+		problems = append(problems, errors.New("spill_bytes: must be at least 4MiB"))
+	}
+	return problems
+}
+
+// minSpill lets one part of the largest original through.
+const minSpill = 4 * partSize
+
+// Recall keeps originals and gives them back.
+type Recall struct {
+	store *state.Store
+	root  []byte
+	cfg   Config
+	spill *semaphore.Weighted
+	codec *codec
+}
+
+// New makes a Recall over a store. The secret is the root of every id and key: all replicas
+// that share a store need the same.
+func New(store *state.Store, secret []byte, cfg Config) (*Recall, error) {
+	if len(secret) < MinSecret {
+		return nil, errors.New("recall: the secret must have at least 32 bytes")
+	}
+	codec, err := newCodec()
+	if err != nil {
+		return nil, err
+	}
+	return &Recall{store: store, root: secret, cfg: cfg, spill: semaphore.NewWeighted(int64(cfg.SpillBytes)), codec: codec}, nil
+}
+
+// Stat says how much is kept.
+func (r *Recall) Stat(ctx context.Context) (state.Stat, error) { return r.store.Stat(ctx) }

@@ -1,0 +1,448 @@
+package recall
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ctxgate/ctxgate/fault"
+	"github.com/ctxgate/ctxgate/internal/unit"
+	"github.com/ctxgate/ctxgate/jsonscan"
+	"github.com/ctxgate/ctxgate/reduce"
+	"github.com/ctxgate/ctxgate/state"
+	"github.com/ctxgate/ctxgate/state/memory"
+)
+
+var testSecret = []byte("0123456789abcdef0123456789abcdef")
+
+// faulty is the memory driver with switches.
+type faulty struct {
+	state.Driver
+	refuse atomic.Bool   // Put fails
+	block  chan struct{} // Put waits for it, when there is one
+	puts   atomic.Int64
+	under  atomic.Int64
+	most   atomic.Int64 // the most bytes ever under way at once
+
+	mu     sync.Mutex
+	values [][]byte
+}
+
+func (f *faulty) Put(ctx context.Context, items []state.Item, lease state.Lease) error {
+	f.puts.Add(1)
+	var size int64
+	f.mu.Lock()
+	for _, i := range items {
+		size += int64(len(i.Value))
+		f.values = append(f.values, []byte(i.Key), []byte(i.Group), i.Value)
+	}
+	f.mu.Unlock()
+	if now := f.under.Add(size); now > f.most.Load() {
+		f.most.Store(now)
+	}
+	defer f.under.Add(-size)
+	if f.block != nil {
+		select {
+		case <-f.block:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	if f.refuse.Load() {
+		return fault.New(fault.Unavailable, "down")
+	}
+	return f.Driver.Put(ctx, items, lease)
+}
+
+func open(t testing.TB, mend func(*Config, *state.Config)) (*Recall, *faulty) {
+	t.Helper()
+	cfg, stateCfg := Default(), state.Default()
+	if mend != nil {
+		mend(&cfg, &stateCfg)
+	}
+	driver := &faulty{Driver: memory.New()}
+	store := state.New(driver, stateCfg, time.Now)
+	t.Cleanup(func() { _ = store.Close() })
+	r, err := New(store, testSecret, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r, driver
+}
+
+// shrink masks every long string of a JSON body and returns what a client would see.
+func shrink(t testing.TB, r *Recall, tenant string, body []byte, p Policy) ([]byte, Shrunk) {
+	t.Helper()
+	strs, _, err := jsonscan.New(body, 0).Long(nil, p.MaxChars)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := r.Shrink(context.Background(), tenant, Origin{"srv", "tool"}, body, strs, p)
+	return jsonscan.AppendSpliced(nil, body, s.Edits), s
+}
+
+func quote(text string) []byte {
+	b, _ := json.Marshal(text)
+	return b
+}
+
+func unquote(t testing.TB, body []byte) string {
+	t.Helper()
+	var s string
+	if err := json.Unmarshal(body, &s); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// idIn is the id that the recover line of a masked text names.
+func idIn(t testing.TB, masked string) string {
+	t.Helper()
+	_, rest, ok := strings.Cut(masked, "[recover: prune_id=")
+	if !ok {
+		t.Fatalf("no recover line in %.300q", masked)
+	}
+	id, _, _ := strings.Cut(rest, " ")
+	return id
+}
+
+func fetch(t testing.TB, r *Recall, tenant, id string) (string, error) {
+	t.Helper()
+	o, err := r.Open(context.Background(), tenant, id)
+	if err != nil {
+		return "", err
+	}
+	var b bytes.Buffer
+	if err := o.WriteText(context.Background(), &b); err != nil {
+		return "", err
+	}
+	if int64(b.Len()) != o.Bytes {
+		t.Errorf("%d bytes, manifest says %d", b.Len(), o.Bytes)
+	}
+	return b.String(), nil
+}
+
+// G+1: what was masked comes back byte-exact, whatever it holds, of one part or of many.
+func TestGPlus1RecoversByteExact(t *testing.T) {
+	r, _ := open(t, nil)
+	for name, text := range map[string]string{
+		"plain":       strings.Repeat("plain text ", 1000),
+		"escapes":     strings.Repeat("tab\tquote\"slash\\line\n\x01", 400),
+		"astral":      strings.Repeat("😀é汉", 2000),
+		"three parts": strings.Repeat("a line of a large file, \"quoted\"\n", 80_000),
+		"plain parts": strings.Repeat("0123456789abcdef", 200_000),
+		"odd parts":   strings.Repeat("é\n汉", 400_000),
+	} {
+		t.Run(name, func(t *testing.T) {
+			out, s := shrink(t, r, "t", quote(text), DefaultPolicy())
+			if s.Kept != 1 || s.Whole+s.Lost+s.Known != 0 || s.Err != nil {
+				t.Fatalf("%+v", s)
+			}
+			got, err := fetch(t, r, "t", idIn(t, unquote(t, out)))
+			if err != nil || got != text {
+				t.Errorf("got %d bytes of %d, %v", len(got), len(text), err)
+			}
+		})
+	}
+}
+
+// G+1: recover_line = false leaves the bare marker.
+func TestGPlus1BareForm(t *testing.T) {
+	r, _ := open(t, nil)
+	p := DefaultPolicy()
+	p.RecoverLine = false
+	text := strings.Repeat("x", 5000)
+	out, s := shrink(t, r, "t", quote(text), p)
+	want := text[:2000] + "\n... [KIMI_PROXY_OBSERVATION_MASKED original_chars=5000 head=2000 tail=2000] ...\n" + text[:2000]
+	if unquote(t, out) != want || s.Kept != 1 {
+		t.Errorf("%+v, %q", s, unquote(t, out)[1990:2110])
+	}
+}
+
+// G+2: a store that refuses means that the string goes through whole.
+func TestGPlus2StoreRefusesSendsWhole(t *testing.T) {
+	r, driver := open(t, nil)
+	driver.refuse.Store(true)
+	body := []byte(`{"a":"` + strings.Repeat("x", 5000) + `","b":"` + strings.Repeat("y", 9000) + `"}`)
+	out, s := shrink(t, r, "t", body, DefaultPolicy())
+	if !bytes.Equal(out, body) || s.Whole != 2 || s.Kept != 0 || s.Err == nil || s.Lost != 0 {
+		t.Errorf("%+v", s)
+	}
+	driver.refuse.Store(false)
+	if out, s := shrink(t, r, "t", body, DefaultPolicy()); s.Kept != 2 || bytes.Equal(out, body) {
+		t.Errorf("after the store came back: %+v", s)
+	}
+}
+
+// G+2: over hard_limit_bytes it is cut for good, without a line that names what is not there.
+func TestGPlus2HardLimit(t *testing.T) {
+	r, driver := open(t, nil)
+	driver.refuse.Store(true)
+	p := DefaultPolicy()
+	p.HardLimit = 6000
+	body := []byte(`{"a":"` + strings.Repeat("x", 6000) + `","b":"` + strings.Repeat("y", 6001) + `"}`)
+	out, s := shrink(t, r, "t", body, p)
+	if s.Whole != 1 || s.Lost != 1 || !bytes.Contains(out, []byte(strings.Repeat("x", 6000))) || bytes.Contains(out, []byte("prune_id")) {
+		t.Errorf("%+v", s)
+	}
+}
+
+// I1 holds for a large original too: one part refused, and nothing of the string is cut.
+func TestKeptBeforeCutAcrossParts(t *testing.T) {
+	r, driver := open(t, nil)
+	body := quote(strings.Repeat("0123456789abcdef", 200_000))
+	fail := &failAfter{Driver: driver, allow: 2}
+	r.store = state.New(fail, state.Default(), time.Now)
+	if out, s := shrink(t, r, "t", body, DefaultPolicy()); !bytes.Equal(out, body) || s.Whole != 1 {
+		t.Errorf("%+v", s)
+	}
+}
+
+type failAfter struct {
+	state.Driver
+	allow int
+}
+
+func (f *failAfter) Put(ctx context.Context, items []state.Item, lease state.Lease) error {
+	if f.allow--; f.allow < 0 {
+		return errors.New("disk full")
+	}
+	return f.Driver.Put(ctx, items, lease)
+}
+
+// I2: the same text gives the same bytes in another process; another tenant or secret does not.
+func TestIDsAreDeterministic(t *testing.T) {
+	body := quote(strings.Repeat("same text ", 1000))
+	a, _ := open(t, nil)
+	b, _ := open(t, nil)
+	outA, _ := shrink(t, a, "t", body, DefaultPolicy())
+	outB, _ := shrink(t, b, "t", body, DefaultPolicy())
+	again, _ := shrink(t, a, "t", body, DefaultPolicy())
+	if !bytes.Equal(outA, outB) || !bytes.Equal(outA, again) {
+		t.Error("the same text gave different bytes")
+	}
+	// The same text, escaped differently, is the same text.
+	escaped := bytes.ReplaceAll(body, []byte("s"), []byte(`\u0073`))
+	if outC, _ := shrink(t, a, "t", escaped, DefaultPolicy()); idIn(t, unquote(t, outC)) != idIn(t, unquote(t, outA)) {
+		t.Error("escapes changed the id")
+	}
+	other, _ := shrink(t, a, "other", body, DefaultPolicy())
+	b.root = []byte("another secret of at least 32 bytes")
+	third, _ := shrink(t, b, "t", body, DefaultPolicy())
+	ids := map[string]bool{idIn(t, unquote(t, outA)): true, idIn(t, unquote(t, other)): true, idIn(t, unquote(t, third)): true}
+	if len(ids) != 3 {
+		t.Errorf("ids %v", ids)
+	}
+}
+
+// I8: another tenant's id, a malformed one and an expired one are all the same unknown.
+func TestForeignIsUnknown(t *testing.T) {
+	now := time.Now()
+	r, driver := open(t, nil)
+	r.store = state.New(driver, state.Default(), func() time.Time { return now })
+	out, _ := shrink(t, r, "alice", quote(strings.Repeat("secret ", 1000)), DefaultPolicy())
+	id := idIn(t, unquote(t, out))
+	if _, err := fetch(t, r, "alice", strings.ToUpper(id)); err != nil {
+		t.Errorf("ids are case-insensitive on input: %v", err)
+	}
+	for _, tt := range []struct{ tenant, id string }{
+		{"bob", id}, {"alice", "prn_00000000000000000000000000"}, {"alice", "prn_"}, {"alice", "x"}, {"alice", id + "0"}, {"", id},
+	} {
+		_, err := fetch(t, r, tt.tenant, tt.id)
+		if fault.KindOf(err) != fault.Unknown || fault.PublicOf(err) != ErrUnknown.Error() {
+			t.Errorf("%s/%s: %v", tt.tenant, tt.id, err)
+		}
+	}
+	now = now.Add(8 * 24 * time.Hour)
+	if _, err := fetch(t, r, "alice", id); fault.PublicOf(err) != ErrUnknown.Error() {
+		t.Errorf("expired: %v", err)
+	}
+}
+
+// What is shown again lives on.
+func TestShowingRenewsTheLease(t *testing.T) {
+	now := time.Now()
+	r, driver := open(t, nil)
+	r.store = state.New(driver, state.Default(), func() time.Time { return now })
+	for _, body := range [][]byte{quote(strings.Repeat("small ", 1000)), quote(strings.Repeat("large line\n", 200_000))} {
+		out, _ := shrink(t, r, "t", body, DefaultPolicy())
+		id := idIn(t, unquote(t, out))
+		for range 3 {
+			now = now.Add(5 * 24 * time.Hour)
+			shrink(t, r, "t", body, DefaultPolicy())
+		}
+		now = now.Add(5 * 24 * time.Hour)
+		if _, err := fetch(t, r, "t", id); err != nil {
+			t.Errorf("shown again 5 days ago: %v", err)
+		}
+		now = now.Add(5 * 24 * time.Hour)
+		if _, err := fetch(t, r, "t", id); err != nil {
+			t.Errorf("read 5 days ago: %v", err)
+		}
+	}
+}
+
+// The same file read twice is stored once, and a large one is not even packed again.
+func TestSameTextIsStoredOnce(t *testing.T) {
+	r, driver := open(t, nil)
+	body := quote(strings.Repeat("a line of a large file\n", 100_000))
+	shrink(t, r, "t", body, DefaultPolicy())
+	before, _ := r.Stat(context.Background())
+	puts := driver.puts.Load()
+	shrink(t, r, "t", body, DefaultPolicy())
+	after, _ := r.Stat(context.Background())
+	if before != after || driver.puts.Load() > puts+1 {
+		t.Errorf("%+v then %+v, %d puts more", before, after, driver.puts.Load()-puts)
+	}
+}
+
+// An original remembers every place it came from, so that recovery can ask today's rules.
+func TestOriginsAdd(t *testing.T) {
+	r, _ := open(t, nil)
+	body := quote(strings.Repeat("shared text ", 1000))
+	strs, _, _ := jsonscan.New(body, 0).Long(nil, 4000)
+	var id string
+	for _, from := range []Origin{{"a", "x"}, {"b", "y"}, {"a", "x"}} {
+		s := r.Shrink(context.Background(), "t", from, body, strs, DefaultPolicy())
+		id = idIn(t, unquote(t, jsonscan.AppendSpliced(nil, body, s.Edits)))
+	}
+	o, err := r.Open(context.Background(), "t", id)
+	if err != nil || fmt.Sprint(o.Origins) != "[{a x} {b y}]" {
+		t.Errorf("%v, %v", o.Origins, err)
+	}
+}
+
+// A result is cut once, whichever doors it passes: what we made is left alone, in both forms;
+// what only looks like it is cut.
+func TestGPlus3CutOnce(t *testing.T) {
+	r, _ := open(t, nil)
+	for _, line := range []bool{true, false} {
+		p := DefaultPolicy()
+		p.RecoverLine = line
+		text := strings.Repeat("some text\n", 1000) + fmt.Sprint(line)
+		once, _ := shrink(t, r, "t", quote(text), p)
+		twice, s := shrink(t, r, "t", once, p)
+		if !bytes.Equal(once, twice) || s.Known != 1 || s.Kept != 0 {
+			t.Errorf("line=%v: cut again: %+v", line, s)
+		}
+		forged := bytes.Replace(once, []byte("some text"), []byte("same text"), 1)
+		if out, s := shrink(t, r, "t", forged, p); bytes.Equal(out, forged) || s.Known != 0 || s.Kept != 1 {
+			t.Errorf("line=%v: a forgery passed: %+v", line, s)
+		}
+		if out, s := shrink(t, r, "bob", once, p); bytes.Equal(out, once) || s.Kept != 1 {
+			t.Errorf("line=%v: another tenant's text passed for his own: %+v", line, s)
+		}
+	}
+}
+
+// S6: nothing readable is in the store.
+func TestStoreHoldsOnlyCiphertext(t *testing.T) {
+	r, driver := open(t, nil)
+	const canary = "canary-5f1c"
+	shrink(t, r, "tenant-canary", quote(strings.Repeat(canary+" ", 1000)), DefaultPolicy())
+	shrink(t, r, "tenant-canary", quote(strings.Repeat(canary+"\n", 200_000)), DefaultPolicy())
+	for _, v := range driver.values {
+		for _, secret := range []string{canary, "tenant-canary", "srv", "tool"} {
+			if bytes.Contains(v, []byte(secret)) {
+				t.Fatalf("%q is readable in the store", secret)
+			}
+		}
+	}
+}
+
+// I9: however many replies come at once, what is on its way to the store is bounded, and a
+// reply that would wait too long is sent whole.
+func TestSpillIsBounded(t *testing.T) {
+	const limit = 8 << 20
+	r, driver := open(t, func(c *Config, s *state.Config) {
+		c.SpillBytes = limit
+		c.KeepTimeout = unit.Duration(300 * time.Millisecond)
+		s.Timeout = unit.Duration(time.Minute)
+	})
+	driver.block = make(chan struct{})
+	random := func(seed int) []byte { // nothing to compress
+		b := make([]byte, 0, 900_000)
+		for x := uint32(seed + 1); len(b) < 900_000; x = x*1664525 + 1013904223 {
+			b = append(b, 'a'+byte(x>>24)%26)
+		}
+		return quote(string(b))
+	}
+	var wg sync.WaitGroup
+	var whole atomic.Int64
+	for i := range 40 {
+		wg.Go(func() {
+			body := random(i)
+			if out, s := shrink(t, r, "t", body, DefaultPolicy()); s.Whole == 1 && bytes.Equal(out, body) {
+				whole.Add(1)
+			}
+		})
+	}
+	wg.Wait()
+	if driver.most.Load() > limit {
+		t.Errorf("%d bytes were under way, the limit is %d", driver.most.Load(), limit)
+	}
+	if whole.Load() != 40 {
+		t.Errorf("only %d of 40 were sent whole", whole.Load())
+	}
+	close(driver.block)
+	if _, s := shrink(t, r, "t", random(99), DefaultPolicy()); s.Kept != 1 {
+		t.Errorf("the room did not come back: %+v", s)
+	}
+}
+
+// A body full of long strings costs a few writes, not one a string.
+func TestManyStringsAreKeptTogether(t *testing.T) {
+	r, driver := open(t, nil)
+	var list []string
+	for i := range 400 {
+		list = append(list, strings.Repeat(fmt.Sprintf("string %d ", i), 600))
+	}
+	list = append(list, list[0]) // and one of them twice
+	body, _ := json.Marshal(list)
+	out, s := shrink(t, r, "t", body, DefaultPolicy())
+	if s.Kept != 401 || driver.puts.Load() > 20 {
+		t.Errorf("%d kept in %d writes", s.Kept, driver.puts.Load())
+	}
+	var masked []string
+	if err := json.Unmarshal(out, &masked); err != nil {
+		t.Fatal(err)
+	}
+	for i, m := range masked {
+		if got, err := fetch(t, r, "t", idIn(t, m)); err != nil || got != list[i] {
+			t.Fatalf("string %d: %v", i, err)
+		}
+	}
+}
+
+func TestRecallOff(t *testing.T) {
+	r, driver := open(t, func(c *Config, _ *state.Config) { c.Enabled = false })
+	out, s := shrink(t, r, "t", quote(strings.Repeat("x", 5000)), DefaultPolicy())
+	if s.Lost != 1 || driver.puts.Load() != 0 || strings.Contains(unquote(t, out), "prune_id") || !reduce.Marked(out) {
+		t.Errorf("%+v", s)
+	}
+	if out, s := shrink(t, r, "t", quote("short"), DefaultPolicy()); string(out) != `"short"` || s.Edits != nil {
+		t.Errorf("%+v", s)
+	}
+}
+
+func TestNewRefusesAShortSecret(t *testing.T) {
+	if _, err := New(nil, []byte("short"), Default()); err == nil {
+		t.Error("accepted")
+	}
+}
+
+func TestConfigValidate(t *testing.T) {
+	if got := append(Default().Validate(), DefaultPolicy().Validate()...); len(got) != 0 {
+		t.Errorf("the defaults are refused: %v", got)
+	}
+	if got := (Config{}).Validate(); len(got) != 2 {
+		t.Errorf("got %v", got)
+	}
+}
