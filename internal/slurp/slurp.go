@@ -1,0 +1,78 @@
+// Package slurp reads a whole body into one slice, with a limit and without slack: a scanner
+// needs the bytes in a row, and a large body must not be there three times on the way.
+package slurp
+
+import (
+	"errors"
+	"io"
+)
+
+// ErrTooLarge is returned for a body over the limit.
+var ErrTooLarge = errors.New("the body is over the limit")
+
+const (
+	trusted = 1 << 20 // a claimed size up to here is taken at its word
+	first   = 16 << 10
+	largest = 4 << 20
+)
+
+// Claimed reads a body whose size somebody unknown claims: a large claim buys no memory before
+// the bytes are there. A size of -1 is no claim.
+func Claimed(r io.Reader, size, limit int64) ([]byte, error) {
+	if size >= 0 && size <= trusted {
+		return Sized(r, size, limit)
+	}
+	if size > limit {
+		return nil, ErrTooLarge
+	}
+	return unsized(r, limit)
+}
+
+// Sized reads a body whose size is known; -1 means that it is not.
+func Sized(r io.Reader, size, limit int64) ([]byte, error) {
+	if size > limit {
+		return nil, ErrTooLarge
+	}
+	if size < 0 {
+		return unsized(r, limit)
+	}
+	body := make([]byte, size)
+	_, err := io.ReadFull(r, body)
+	return body, err
+}
+
+// unsized gathers pieces of growing size and joins them once.
+func unsized(r io.Reader, limit int64) ([]byte, error) {
+	var full [][]byte
+	var total int64
+	piece := make([]byte, 0, first)
+	for {
+		n, err := r.Read(piece[len(piece):cap(piece)])
+		piece = piece[:len(piece)+n]
+		if total += int64(n); total > limit {
+			return nil, ErrTooLarge
+		}
+		if errors.Is(err, io.EOF) {
+			return join(full, piece, total), nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		if len(piece) == cap(piece) {
+			full = append(full, piece)
+			piece = make([]byte, 0, min(2*cap(piece), largest))
+		}
+	}
+}
+
+func join(full [][]byte, last []byte, total int64) []byte {
+	if full == nil {
+		return last
+	}
+	body := make([]byte, 0, total)
+	for i, p := range full {
+		body = append(body, p...)
+		full[i] = nil // what is joined need not stay
+	}
+	return append(body, last...)
+}

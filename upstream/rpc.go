@@ -1,0 +1,116 @@
+package upstream
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/ctxgate/ctxgate/fault"
+	"github.com/ctxgate/ctxgate/internal/slurp"
+)
+
+// RPC is a server that takes one JSON-RPC message a POST.
+type RPC struct {
+	url     string
+	headers http.Header
+	client  *http.Client
+	timeout time.Duration
+	limit   int64
+}
+
+// NewTransport is the connection pool that servers share. Nothing of a reply is unpacked or
+// followed: what a server sends is what is read.
+func NewTransport() *http.Transport {
+	return &http.Transport{
+		DialContext:           (&net.Dialer{Timeout: 5 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
+		TLSHandshakeTimeout:   5 * time.Second,
+		ExpectContinueTimeout: time.Second,
+		MaxIdleConnsPerHost:   256,
+		IdleConnTimeout:       90 * time.Second,
+		DisableCompression:    true, // a bomb that is not unpacked does not go off
+		ForceAttemptHTTP2:     true,
+	}
+}
+
+// NewRPC makes a server of a valid entry with resolved headers.
+func NewRPC(s Server, cfg Config, transport http.RoundTripper) *RPC {
+	headers := http.Header{}
+	for name, value := range s.Headers {
+		headers.Set(name, value.Reveal())
+	}
+	headers.Set("Content-Type", "application/json")
+	headers.Set("Accept", "application/json")
+	return &RPC{
+		url:     strings.TrimRight(s.RPC, "/") + "/rpc",
+		headers: headers,
+		timeout: cfg.ResponseTimeout.D(),
+		limit:   int64(cfg.MaxReplyBytes),
+		client: &http.Client{
+			Transport:     transport,
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		},
+	}
+}
+
+// Call sends a request and returns the reply's body, whatever its HTTP status: a server may
+// put a JSON-RPC error into any.
+func (u *RPC) Call(ctx context.Context, body []byte) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, u.timeout)
+	defer cancel()
+	resp, err := u.post(ctx, body)
+	if err != nil {
+		return nil, failure(ctx, err)
+	}
+	defer resp.Body.Close()
+	if enc := resp.Header.Get("Content-Encoding"); enc != "" && enc != "identity" {
+		return nil, fault.Wrap(fault.BadReply, "the server's answer cannot be read", fmt.Errorf("unasked Content-Encoding %q", enc))
+	}
+	reply, err := slurp.Sized(resp.Body, resp.ContentLength, u.limit)
+	switch {
+	case errors.Is(err, slurp.ErrTooLarge):
+		return nil, fault.Wrap(fault.BadReply, "the server's answer is too large", err)
+	case err != nil:
+		return nil, failure(ctx, err)
+	}
+	return reply, nil
+}
+
+// Notify sends a notification. What the server answers is not read.
+func (u *RPC) Notify(ctx context.Context, body []byte) error {
+	ctx, cancel := context.WithTimeout(ctx, u.timeout)
+	defer cancel()
+	resp, err := u.post(ctx, body)
+	if err != nil {
+		return failure(ctx, err)
+	}
+	_, _ = io.CopyN(io.Discard, resp.Body, 64<<10) // so that the connection can be used again
+	return resp.Body.Close()
+}
+
+func (u *RPC) post(ctx context.Context, body []byte) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, u.url, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	req.Header = u.headers.Clone()
+	return u.client.Do(req)
+}
+
+// failure classifies what went wrong on the way. The client's own leaving is told from the
+// server's silence.
+func failure(ctx context.Context, err error) error {
+	var netErr net.Error
+	switch {
+	case errors.Is(ctx.Err(), context.Canceled):
+		return fault.Wrap(fault.Canceled, "the client left", err)
+	case ctx.Err() != nil, errors.As(err, &netErr) && netErr.Timeout():
+		return fault.Wrap(fault.Timeout, "the server did not answer in time", err)
+	}
+	return fault.Wrap(fault.Unavailable, "the server is not available", err)
+}

@@ -1,0 +1,159 @@
+// Package upstream is one server behind the gateway: how to reach it, and a call to it. A
+// server is plain JSON-RPC over HTTP here (rpc.go); the other kinds that the config can name
+// are refused when they are called, with a sentence that says so.
+//
+// A call takes the request's bytes as they came and gives the reply's bytes as they come; what
+// they mean is not read here. Whatever goes wrong is a fault: Unavailable and Timeout for a
+// server that cannot be reached or does not answer, BadReply for one that answers something
+// else. Nothing is retried: only the caller knows what may safely run twice.
+package upstream
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"regexp"
+	"time"
+
+	"github.com/ctxgate/ctxgate/internal/secret"
+	"github.com/ctxgate/ctxgate/internal/unit"
+)
+
+// Config is the table of servers and what holds for all of them.
+type Config struct {
+	// How often each server is probed; a duration. Default 30s. 0 turns probes off.
+	HealthcheckInterval unit.Duration `key:"healthcheck_interval"`
+
+	// The longest a probe may take; a duration. Default 5s.
+	HealthcheckTimeout unit.Duration `key:"healthcheck_timeout"`
+
+	// The longest a server may take to answer a call; a duration. Default 30s. Zero is refused.
+	ResponseTimeout unit.Duration `key:"response_timeout"`
+
+	// The largest reply a server may send; a size. A larger one is an error of that call.
+	// Default 128MiB. Zero is refused.
+	MaxReplyBytes unit.Bytes `key:"max_reply_bytes"`
+
+	// The servers behind the gateway. Each has an id and one of command, url and rpc.
+	Servers []Server `key:"servers"`
+}
+
+// Server is one entry of the server table.
+type Server struct {
+	// The name in paths and in tool names: letters, digits, dot, dash and underscore, at most 64.
+	ID string `key:"id"`
+
+	// A program that speaks MCP on stdin and stdout, with its arguments.
+	Command []string `key:"command"`
+
+	// Environment variables for the program, besides a small safe set of the gateway's own;
+	// "env:NAME" and "file:PATH" work.
+	Env map[string]secret.Text `key:"env" literal:"ok"`
+
+	// The longest the program may take to start; a duration. Default 20s.
+	StartupTimeout unit.Duration `key:"startup_timeout"`
+
+	// How long the program may take to stop before it is killed; a duration. Default 3s.
+	ShutdownGrace unit.Duration `key:"shutdown_grace"`
+
+	// The URL of a server that speaks MCP over HTTP.
+	URL string `key:"url"`
+
+	// How a server with a url speaks: "http" (Streamable HTTP) or "sse" (the older HTTP+SSE).
+	// Default "http".
+	Transport string `key:"transport" oneof:"http,sse"`
+
+	// Headers sent with every request to a url or rpc server; "env:NAME" and "file:PATH" work,
+	// and a credential must be written so.
+	Headers map[string]secret.Text `key:"headers" literal:"ok"`
+
+	// The base URL of a server that speaks plain JSON-RPC: requests are POSTed to <rpc>/rpc.
+	RPC string `key:"rpc"`
+
+	// Overrides naming.prefix for this server. Default empty: as naming says.
+	Prefix string `key:"prefix" oneof:"always,auto,never,"`
+}
+
+// Default is the configuration of an empty file.
+func Default() Config {
+	return Config{
+		HealthcheckInterval: unit.Duration(30 * time.Second),
+		HealthcheckTimeout:  unit.Duration(5 * time.Second),
+		ResponseTimeout:     unit.Duration(30 * time.Second),
+		MaxReplyBytes:       128 << 20,
+	}
+}
+
+// SetDefaults fills what an entry does not say.
+func (s *Server) SetDefaults() {
+	s.StartupTimeout = unit.Duration(20 * time.Second)
+	s.ShutdownGrace = unit.Duration(3 * time.Second)
+	s.Transport = "http"
+}
+
+// Validate lists every problem; each text begins with the key it is about.
+func (c Config) Validate() []error {
+	var problems []error
+	if c.ResponseTimeout <= 0 {
+		problems = append(problems, errors.New("response_timeout: must be positive"))
+	}
+	if c.MaxReplyBytes <= 0 {
+		problems = append(problems, errors.New("max_reply_bytes: must be positive"))
+	}
+	seen := map[string]int{}
+	for i, s := range c.Servers {
+		at := fmt.Sprintf("servers[%d]", i)
+		if first, dup := seen[s.ID]; dup && s.ID != "" {
+			problems = append(problems, fmt.Errorf("%s.id: %q is the id of servers[%d] too", at, s.ID, first))
+		}
+		seen[s.ID] = i
+		for _, err := range s.validate() {
+			problems = append(problems, fmt.Errorf("%s.%w", at, err))
+		}
+	}
+	return problems
+}
+
+var goodID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
+
+func (s Server) validate() []error {
+	var problems []error
+	if !goodID.MatchString(s.ID) {
+		problems = append(problems, fmt.Errorf("id: %q must be 1 to 64 letters, digits, dots, dashes or underscores", s.ID))
+	}
+	kinds := 0
+	if len(s.Command) > 0 {
+		kinds++
+		if s.Command[0] == "" {
+			problems = append(problems, errors.New("command: the program's name is empty"))
+		}
+	}
+	for _, u := range []struct{ key, value string }{{"url", s.URL}, {"rpc", s.RPC}} {
+		if u.value == "" {
+			continue
+		}
+		kinds++
+		if err := checkURL(u.value); err != nil {
+			problems = append(problems, fmt.Errorf("%s: %w", u.key, err))
+		}
+	}
+	if kinds != 1 {
+		problems = append(problems, errors.New("id: one of command, url and rpc is needed, and only one"))
+	}
+	return problems
+}
+
+func checkURL(s string) error {
+	u, err := url.Parse(s)
+	switch {
+	case err != nil || u.Host == "":
+		return errors.New("is not a URL")
+	case u.Scheme != "http" && u.Scheme != "https":
+		return fmt.Errorf("scheme %q is not http or https", u.Scheme)
+	case u.User != nil:
+		return errors.New("credentials do not belong in a URL: use headers")
+	case u.Fragment != "":
+		return errors.New("a fragment has no meaning here")
+	}
+	return nil
+}
