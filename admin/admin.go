@@ -1,0 +1,41 @@
+// Package admin is the operator's listener: metrics now, control later. It has an address of
+// its own, loopback unless told otherwise, and always asks for a token. Nothing here can name a
+// program to run.
+package admin
+
+import (
+	"fmt"
+	"net/http"
+
+	"github.com/ctxgate/ctxgate/front"
+	"github.com/ctxgate/ctxgate/internal/secret"
+)
+
+// Config is the operator's listener.
+type Config struct {
+	// The address of the operator's listener. Default "127.0.0.1:8090"; empty means none.
+	Listen string `key:"listen"`
+
+	// The token the operator must send, as "Authorization: Bearer …". Default: one is made at
+	// the first start and kept in the file admin-token of the data directory.
+	Token secret.Text `key:"token"`
+}
+
+// Default is the configuration of an empty file.
+func Default() Config { return Config{Listen: "127.0.0.1:8090"} }
+
+// Validate lists every problem; each text begins with the key it is about.
+func (c Config) Validate() []error {
+	if c.Listen == "" {
+		return nil
+	}
+	if err := front.CheckAddress(c.Listen); err != nil {
+		return []error{fmt.Errorf("listen: %w", err)}
+	}
+	return nil
+}
+
+// Routes mounts the operator's endpoints.
+func Routes(mux *http.ServeMux, metrics http.Handler) {
+	mux.Handle("GET /metrics", metrics)
+}

@@ -1,0 +1,62 @@
+package auth
+
+import (
+	"context"
+	"net/http"
+	"testing"
+
+	"github.com/ctxgate/ctxgate/fault"
+	"github.com/ctxgate/ctxgate/internal/secret"
+)
+
+// A8, the header form: wrong, missing, doubled and malformed credentials are all refused.
+func TestIdentify(t *testing.T) {
+	g := New(Config{Token: secret.Parse("s3cret")})
+	for _, tt := range []struct {
+		headers []string
+		ok      bool
+	}{
+		{[]string{"Bearer s3cret"}, true},
+		{[]string{"bearer  s3cret"}, true},
+		{nil, false},
+		{[]string{""}, false},
+		{[]string{"Bearer"}, false},
+		{[]string{"Bearer "}, false},
+		{[]string{"Bearer s3cre"}, false},
+		{[]string{"Bearer s3cret2"}, false},
+		{[]string{"Basic s3cret"}, false},
+		{[]string{"s3cret"}, false},
+		{[]string{"Bearer s3cret", "Bearer s3cret"}, false},
+		{[]string{"Bearer other", "Bearer s3cret"}, false},
+	} {
+		r, _ := http.NewRequest(http.MethodPost, "/", nil)
+		for _, h := range tt.headers {
+			r.Header.Add("Authorization", h)
+		}
+		who, err := g.Identify(r)
+		if (err == nil) != tt.ok || !tt.ok && (fault.KindOf(err) != fault.Unauthorized || who != (Caller{})) {
+			t.Errorf("%q: %v, %v", tt.headers, who, err)
+		}
+	}
+}
+
+func TestNoTokenAsked(t *testing.T) {
+	r, _ := http.NewRequest(http.MethodPost, "/", nil)
+	who, err := New(Config{}).Identify(r)
+	if err != nil || who.Tenant() != DefaultTenant || who.Subject() != "anonymous" {
+		t.Errorf("%v, %v", who, err)
+	}
+}
+
+// T23: a context without a caller, or with nobody in it, is refused.
+func TestFromFailsClosed(t *testing.T) {
+	for _, ctx := range []context.Context{context.Background(), With(context.Background(), Caller{})} {
+		if _, err := From(ctx); fault.KindOf(err) != fault.Unauthorized {
+			t.Errorf("got %v", err)
+		}
+	}
+	want := Caller{tenant: "t", subject: "s"}
+	if got, err := From(With(context.Background(), want)); err != nil || got != want {
+		t.Errorf("%v, %v", got, err)
+	}
+}

@@ -1,0 +1,159 @@
+// Package front is the house's front: listeners with limits, the chain every HTTP request
+// passes (chain.go), who may be a browser's page (guard.go), health (health.go), and an orderly
+// end (drain in this file). It does not know what is served: app mounts the doors.
+//
+// A refusal of the chain is handed to the function app gave it, so that every failure a client
+// sees is in that client's protocol. A panic ends the request it happened in and nothing else.
+package front
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/ctxgate/ctxgate/internal/unit"
+)
+
+// Config is the main listener and the limits of HTTP.
+type Config struct {
+	// The address of the main listener. Default "127.0.0.1:8000"; empty means none.
+	Listen string `key:"listen"`
+
+	// Limits of HTTP, for every listener.
+	HTTP HTTP `key:"http"`
+}
+
+// HTTP holds the limits of a listener.
+type HTTP struct {
+	// Host names, besides loopback ones, under which a listener on a loopback address may be
+	// asked. Default none: a page that points its own name at this machine is refused.
+	AllowedHosts []string `key:"allowed_hosts"`
+
+	// The largest request body; a size. Default 64MiB. Zero is refused.
+	MaxRequestBytes unit.Bytes `key:"max_request_bytes"`
+
+	// The largest request head; a size. Default 64KiB. Zero is refused.
+	MaxHeaderBytes unit.Bytes `key:"max_header_bytes"`
+
+	// The longest a request head may take to arrive; a duration. Default 10s. Zero is refused.
+	HeaderTimeout unit.Duration `key:"header_timeout"`
+
+	// The longest a request body may take to arrive, and a reply to be taken; a duration, plus a
+	// second for each MiB. Default 60s. Zero is refused.
+	BodyTimeout unit.Duration `key:"body_timeout"`
+
+	// How long an idle connection is kept; a duration. Default 2m.
+	IdleTimeout unit.Duration `key:"idle_timeout"`
+
+	// How long to go on serving after readiness is withdrawn at shutdown, so that load balancers
+	// notice; a duration. Default 0.
+	DrainDelay unit.Duration `key:"drain_delay"`
+
+	// How long calls under way may take to finish at shutdown; a duration. Default 15s.
+	DrainGrace unit.Duration `key:"drain_grace"`
+}
+
+// Default is the configuration of an empty file.
+func Default() Config {
+	return Config{
+		Listen: "127.0.0.1:8000",
+		HTTP: HTTP{
+			MaxRequestBytes: 64 << 20,
+			MaxHeaderBytes:  64 << 10,
+			HeaderTimeout:   unit.Duration(10 * time.Second),
+			BodyTimeout:     unit.Duration(60 * time.Second),
+			IdleTimeout:     unit.Duration(2 * time.Minute),
+			DrainGrace:      unit.Duration(15 * time.Second),
+		},
+	}
+}
+
+// Validate lists every problem; each text begins with the key it is about.
+func (c Config) Validate() []error {
+	var problems []error
+	if c.Listen != "" {
+		if err := CheckAddress(c.Listen); err != nil {
+			problems = append(problems, fmt.Errorf("listen: %w", err))
+		}
+	}
+	for key, bad := range map[string]bool{
+		"http.max_request_bytes": c.HTTP.MaxRequestBytes <= 0,
+		"http.max_header_bytes":  c.HTTP.MaxHeaderBytes <= 0,
+		"http.header_timeout":    c.HTTP.HeaderTimeout <= 0,
+		"http.body_timeout":      c.HTTP.BodyTimeout <= 0,
+	} {
+		if bad {
+			problems = append(problems, fmt.Errorf("%s: must be positive", key))
+		}
+	}
+	return problems
+}
+
+// CheckAddress refuses what is not host:port.
+func CheckAddress(s string) error {
+	if _, _, err := net.SplitHostPort(s); err != nil {
+		return fmt.Errorf("%q is not an address such as 127.0.0.1:8000", s)
+	}
+	return nil
+}
+
+// Listener is one open address and the server behind it.
+type Listener struct {
+	net.Listener
+	server *http.Server
+	grace  time.Duration
+}
+
+// Listen opens an address. Connections are taken when Serve runs.
+func Listen(ctx context.Context, address string, cfg HTTP, handler http.Handler) (*Listener, error) {
+	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("opening a listener: %w", err)
+	}
+	protocols := &http.Protocols{}
+	protocols.SetHTTP1(true)
+	protocols.SetUnencryptedHTTP2(true) // many calls over few connections, from a load balancer
+	return &Listener{
+		Listener: ln,
+		grace:    cfg.DrainGrace.D(),
+		server: &http.Server{
+			Handler:           handler,
+			Protocols:         protocols,
+			HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: 1000},
+			ReadHeaderTimeout: cfg.HeaderTimeout.D(),
+			IdleTimeout:       cfg.IdleTimeout.D(),
+			MaxHeaderBytes:    int(cfg.MaxHeaderBytes),
+			ErrorLog:          slog.NewLogLogger(slog.Default().Handler(), slog.LevelDebug),
+		},
+	}, nil
+}
+
+// Serve takes connections until Drain.
+func (l *Listener) Serve() error {
+	if err := l.server.Serve(l.Listener); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serving %s: %w", l.Addr(), err)
+	}
+	return nil
+}
+
+// Drain stops taking connections, lets calls under way finish within the grace, and then cuts
+// what is left.
+func (l *Listener) Drain() error {
+	ctx, cancel := context.WithTimeout(context.Background(), l.grace)
+	defer cancel()
+	if err := l.server.Shutdown(ctx); err != nil {
+		return errors.Join(fmt.Errorf("calls were cut after %s: %w", l.grace, err), l.server.Close())
+	}
+	return nil
+}
+
+// Readiness is whether this process wants new calls.
+type Readiness struct{ draining atomic.Bool }
+
+// Withdraw makes /readyz say no.
+func (r *Readiness) Withdraw() { r.draining.Store(true) }
