@@ -118,3 +118,12 @@ func PublicOf(err error) string {
 	}
 	return "internal error"
 }
+
+// RetryAfterOf is when it makes sense to try again; zero when nobody said.
+func RetryAfterOf(err error) time.Duration {
+	var e *Error
+	if errors.As(err, &e) {
+		return e.RetryAfter
+	}
+	return 0
+}
