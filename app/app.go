@@ -1,0 +1,175 @@
+// Package app builds the house in one straight line and runs it: store, recall, meter, doors,
+// listeners. Nothing else knows every part.
+//
+// What is acquired is released in reverse order, each release registered on the line after the
+// acquisition. A failure while building releases what was built. When ctx ends, readiness is
+// withdrawn first, then the listeners drain, then the store closes.
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/ctxgate/ctxgate/admin"
+	"github.com/ctxgate/ctxgate/auth"
+	"github.com/ctxgate/ctxgate/config"
+	"github.com/ctxgate/ctxgate/front"
+	"github.com/ctxgate/ctxgate/hub"
+	"github.com/ctxgate/ctxgate/meter"
+	"github.com/ctxgate/ctxgate/recall"
+	"github.com/ctxgate/ctxgate/state"
+	"github.com/ctxgate/ctxgate/upstream"
+)
+
+// App is the running gateway. It is used once: New, Run.
+type App struct {
+	cfg       config.Config
+	ready     front.Readiness
+	listeners []*front.Listener
+	releases  []func() error
+}
+
+// New builds everything from a configuration whose secrets are resolved. Addresses are open when
+// it returns; nobody is served before Run.
+func New(ctx context.Context, cfg config.Config, version string) (_ *App, err error) {
+	a := &App{cfg: cfg}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, a.release())
+		}
+	}()
+
+	vault, err := OpenVault(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	a.onRelease(vault.Close)
+
+	sweeping, stopSweeping := context.WithCancel(context.WithoutCancel(ctx))
+	a.onRelease(func() error { stopSweeping(); return nil })
+	go vault.Store.Run(sweeping)
+
+	metrics := meter.New(version, func() (meter.Store, bool) {
+		stat, err := vault.Store.Stat(sweeping)
+		return meter.Store{Items: stat.Items, Bytes: stat.Bytes}, err == nil
+	})
+
+	transport := upstream.NewTransport()
+	a.onRelease(func() error { transport.CloseIdleConnections(); return nil })
+
+	door := hub.New(cfg.Hub, hub.Deps{
+		HTTP: cfg.Front.HTTP, Upstream: cfg.Upstream, Transport: transport, Recall: vault.Recall, Meter: metrics,
+	})
+	if err := a.openMain(ctx, door, vault.Store); err != nil {
+		return nil, err
+	}
+	return a, a.openAdmin(ctx, metrics)
+}
+
+// openMain opens the listener that clients use.
+func (a *App) openMain(ctx context.Context, door *hub.Hub, store *state.Store) error {
+	if a.cfg.Front.Listen == "" {
+		return nil
+	}
+	limits := a.cfg.Front.HTTP
+	guard := front.NewGuard(a.cfg.Front.Listen, limits.AllowedHosts)
+	guarded := http.NewServeMux()
+	door.Routes(guarded)
+
+	root := http.NewServeMux()
+	root.Handle("/", front.Wrap(guarded, front.Chain(auth.New(a.cfg.Auth), guard, limits, hub.Refuse)...))
+	// Health needs no credentials; it says nothing that a closed port would not.
+	open := []front.Stage{front.Identified, front.Logged, guard.Stage(hub.Refuse)}
+	root.Handle("GET /healthz", front.Wrap(http.HandlerFunc(front.Live), open...))
+	root.Handle("GET /readyz", front.Wrap(a.ready.Ready(func(ctx context.Context) error {
+		_, err := store.Stat(ctx)
+		return err
+	}), open...))
+	return a.listen(ctx, "main", a.cfg.Front.Listen, root)
+}
+
+// openAdmin opens the listener that the operator uses.
+func (a *App) openAdmin(ctx context.Context, metrics *meter.Meter) error {
+	cfg := a.cfg.Admin
+	if cfg.Listen == "" {
+		return nil
+	}
+	token, err := adminToken(a.cfg)
+	if err != nil {
+		return err
+	}
+	mux := http.NewServeMux()
+	admin.Routes(mux, metrics.Handler())
+	limits := a.cfg.Front.HTTP
+	guard := front.NewGuard(cfg.Listen, limits.AllowedHosts)
+	gate := auth.New(auth.Config{Token: token})
+	return a.listen(ctx, "admin", cfg.Listen, front.Wrap(mux, front.Chain(gate, guard, limits, hub.Refuse)...))
+}
+
+func (a *App) listen(ctx context.Context, name, address string, h http.Handler) error {
+	l, err := front.Listen(ctx, address, a.cfg.Front.HTTP, h)
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	a.listeners = append(a.listeners, l)
+	a.onRelease(l.Drain)
+	slog.InfoContext(ctx, "listening", "listener", name, "address", l.Addr().String())
+	return nil
+}
+
+// Run serves until ctx ends or a listener fails, then drains.
+func (a *App) Run(ctx context.Context) error {
+	failed := make(chan error, len(a.listeners))
+	for _, l := range a.listeners {
+		go func() { failed <- l.Serve() }()
+	}
+	var err error
+	select {
+	case err = <-failed:
+	case <-ctx.Done():
+		slog.Info("draining", "grace", a.cfg.Front.HTTP.DrainGrace.String())
+		a.ready.Withdraw()
+		time.Sleep(a.cfg.Front.HTTP.DrainDelay.D())
+	}
+	err = errors.Join(err, a.release())
+	slog.Info("stopped")
+	return err
+}
+
+func (a *App) onRelease(f func() error) { a.releases = append(a.releases, f) }
+
+// release gives back what was acquired, last first.
+func (a *App) release() error {
+	var errs []error
+	for _, f := range slices.Backward(a.releases) {
+		errs = append(errs, f())
+	}
+	a.releases = nil
+	return errors.Join(errs...)
+}
+
+// Logger makes the log that the configuration asks for.
+func Logger(w io.Writer, cfg config.Log) *slog.Logger {
+	var level slog.Level
+	_ = level.UnmarshalText([]byte(cfg.Level)) // checked when it was loaded
+	opts := &slog.HandlerOptions{Level: level}
+	if cfg.Structured {
+		return slog.New(slog.NewJSONHandler(w, opts))
+	}
+	return slog.New(slog.NewTextHandler(w, opts))
+}
+
+// Vault is the store and what is kept in it: all of the gateway that `recover` needs.
+type Vault struct {
+	Store  *state.Store
+	Recall *recall.Recall
+}
+
+// Close closes the store.
+func (v *Vault) Close() error { return v.Store.Close() }

@@ -1,0 +1,104 @@
+package app
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/ctxgate/ctxgate/config"
+	"github.com/ctxgate/ctxgate/internal/secret"
+	"github.com/ctxgate/ctxgate/recall"
+	"github.com/ctxgate/ctxgate/state"
+	"github.com/ctxgate/ctxgate/state/memory"
+	"github.com/ctxgate/ctxgate/state/sqlite"
+)
+
+// OpenVault opens the store that the configuration names, and recall over it.
+func OpenVault(ctx context.Context, cfg config.Config) (*Vault, error) {
+	root, err := rootSecret(cfg)
+	if err != nil {
+		return nil, err
+	}
+	driver, err := openDriver(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	store := state.New(driver, cfg.State, time.Now)
+	r, err := recall.New(store, []byte(root.Reveal()), cfg.Recall)
+	if err != nil {
+		return nil, errors.Join(err, store.Close())
+	}
+	return &Vault{Store: store, Recall: r}, nil
+}
+
+func openDriver(ctx context.Context, cfg config.Config) (state.Driver, error) {
+	switch cfg.State.Driver {
+	case "memory":
+		return memory.New(), nil
+	case "sqlite":
+		path := cfg.State.Path
+		if path == "" {
+			path = filepath.Join(cfg.DataDir, "ctxgate.db")
+		}
+		return sqlite.Open(ctx, path)
+	}
+	return nil, fmt.Errorf("the store %q is not in this version", cfg.State.Driver)
+}
+
+func rootSecret(cfg config.Config) (secret.Text, error) {
+	return keptOr(cfg.Secret, filepath.Join(cfg.DataDir, "secret"))
+}
+
+func adminToken(cfg config.Config) (secret.Text, error) {
+	return keptOr(cfg.Admin.Token, filepath.Join(cfg.DataDir, "admin-token"))
+}
+
+// keptOr is the configured secret, or the one in path, which is made when it is not there.
+// Several processes may start at once: the first to link its file into place wins, and all
+// read that one.
+func keptOr(configured secret.Text, path string) (secret.Text, error) {
+	if configured.IsSet() {
+		return configured, nil
+	}
+	kept, err := readKept(path)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return kept, err
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return secret.Text{}, fmt.Errorf("making the data directory: %w", err)
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), ".new-*") // mode 0600
+	if err != nil {
+		return secret.Text{}, fmt.Errorf("making %s: %w", path, err)
+	}
+	defer os.Remove(f.Name())
+	random := make([]byte, 32)
+	_, _ = rand.Read(random) // never fails
+	_, err = f.WriteString(base64.RawURLEncoding.EncodeToString(random) + "\n")
+	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return secret.Text{}, fmt.Errorf("writing %s: %w", path, err)
+	}
+	if err := os.Link(f.Name(), path); err != nil && !errors.Is(err, fs.ErrExist) {
+		return secret.Text{}, fmt.Errorf("making %s: %w", path, err)
+	}
+	return readKept(path)
+}
+
+func readKept(path string) (secret.Text, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return secret.Text{}, fmt.Errorf("reading a secret: %w", err)
+	}
+	text := strings.TrimSpace(string(b))
+	if len(text) < recall.MinSecret {
+		return secret.Text{}, fmt.Errorf("%s holds no secret of at least %d bytes; remove it and one is made", path, recall.MinSecret)
+	}
+	return secret.Parse(text), nil
+}

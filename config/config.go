@@ -1,0 +1,186 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/ctxgate/ctxgate/admin"
+	"github.com/ctxgate/ctxgate/auth"
+	"github.com/ctxgate/ctxgate/front"
+	"github.com/ctxgate/ctxgate/hub"
+	"github.com/ctxgate/ctxgate/internal/secret"
+	"github.com/ctxgate/ctxgate/recall"
+	"github.com/ctxgate/ctxgate/state"
+	"github.com/ctxgate/ctxgate/upstream"
+)
+
+// Config is the whole configuration: each part is the Config of the package that uses it.
+type Config struct {
+	// The main listener and the limits of HTTP.
+	Front front.Config `key:",inline"`
+
+	// What is logged, and how.
+	Log Log `key:",inline"`
+
+	// Who may call.
+	Auth auth.Config `key:",inline"`
+
+	// How often a client may call.
+	Rate Rate `key:",inline"`
+
+	// Where the secret, the admin token and the SQLite file are kept. Default empty: the user's
+	// data directory ($XDG_DATA_HOME/ctxgate, else ~/.local/share/ctxgate).
+	DataDir string `key:"data_dir"`
+
+	// The root of ids, sealed tokens and stored text: at least 32 bytes, the same on all
+	// replicas. Default: the variable CTXGATE_SECRET; without it one is made at the first start
+	// and kept in the file secret of the data directory.
+	Secret secret.Text `key:"secret"`
+
+	// The servers behind the gateway.
+	Upstream upstream.Config `key:",inline"`
+
+	// What the MCP door does with what passes it.
+	Hub hub.Config `key:",inline"`
+
+	// Whether and how originals are kept.
+	Recall recall.Config `key:"recall"`
+
+	// Where originals are kept.
+	State state.Config `key:"state"`
+
+	// The operator's listener.
+	Admin admin.Config `key:"admin"`
+
+	// What later versions will do.
+	Later Later `key:",inline"`
+}
+
+// Log is what is logged, and how.
+type Log struct {
+	// The least severe messages that are logged. Default "INFO".
+	Level string `key:"log_level" oneof:"DEBUG,INFO,WARN,ERROR"`
+
+	// Log one JSON object a line instead of text. Logs go to stderr. Default false.
+	Structured bool `key:"structured_logging"`
+}
+
+// Default is the configuration of an empty file.
+func Default() Config {
+	return Config{
+		Front:    front.Default(),
+		Log:      Log{Level: "INFO"},
+		Upstream: upstream.Default(),
+		Hub:      hub.Default(),
+		Recall:   recall.Default(),
+		State:    state.Default(),
+		Admin:    admin.Default(),
+		Later:    laterDefault(),
+	}
+}
+
+// Env is the process environment, as os.Environ has it.
+type Env []string
+
+// Lookup is a variable's value.
+func (e Env) Lookup(name string) (string, bool) {
+	prefix := name + "="
+	for _, kv := range slices.Backward(e) {
+		if len(kv) >= len(prefix) && kv[:len(prefix)] == prefix {
+			return kv[len(prefix):], true
+		}
+	}
+	return "", false
+}
+
+// Loaded is a configuration and where it came from.
+type Loaded struct {
+	Config
+	File     *File    // nil when there was none
+	Warnings []string // worth a line in the log, not worth refusing
+}
+
+// Load reads a file (none for an empty path), lays the environment over it and checks
+// everything that can be checked without the secrets. All problems come at once.
+func Load(path string, env Env) (Loaded, Problems) {
+	out := Loaded{Config: Default()}
+	var problems Problems
+	if path != "" {
+		out.File, problems = ReadFile(path)
+		problems = append(problems, out.File.Decode(&out.Config)...)
+	}
+	fromEnv, warnings := ApplyEnv(&out.Config, env, "CTXGATE_CONFIG")
+	problems = append(problems, fromEnv...)
+	for _, w := range warnings {
+		out.Warnings = append(out.Warnings, w.String())
+	}
+	if len(problems) == 0 { // a value that was not read is not worth a second complaint
+		problems = out.File.Problems("", out.validate()...)
+	}
+	if out.DataDir == "" {
+		out.DataDir, _ = dataDir(env)
+	}
+	out.Warnings = append(out.Warnings, out.notYet()...)
+	problems.Sort()
+	return out, problems
+}
+
+func (c Config) validate() []error {
+	problems := slices.Concat(c.Front.Validate(), c.Upstream.Validate(), c.Hub.Validate(), c.Later.validate())
+	for _, part := range []struct {
+		prefix string
+		errs   []error
+	}{{"recall", c.Recall.Validate()}, {"state", c.State.Validate()}, {"admin", c.Admin.Validate()}} {
+		for _, err := range part.errs {
+			problems = append(problems, fmt.Errorf("%s.%w", part.prefix, err))
+		}
+	}
+	return problems
+}
+
+// Resolve follows every reference to a secret. The two that can be made at the first start are
+// left empty when nobody set them.
+func (l *Loaded) Resolve(env Env) Problems {
+	for _, s := range []*secret.Text{&l.Secret, &l.Admin.Token} {
+		name := map[*secret.Text]string{&l.Secret: "CTXGATE_SECRET", &l.Admin.Token: "CTXGATE_ADMIN_TOKEN"}[s]
+		if v, ok := env.Lookup(name); s.Source() == "env:"+name && (!ok || v == "") {
+			*s = secret.Text{}
+		}
+	}
+	problems := l.File.Locate(ResolveSecrets(&l.Config, env.Lookup))
+	if s := l.Secret.Reveal(); s != "" && len(s) < recall.MinSecret {
+		problems = append(problems, l.File.Problems("", fmt.Errorf("secret: must have at least %d bytes", recall.MinSecret))...)
+	}
+	if l.DataDir == "" {
+		problems = append(problems, l.File.Problems("", errors.New("data_dir: there is no home directory to put one into; say where"))...)
+	}
+	problems.Sort()
+	return problems
+}
+
+// ErrNoFile is returned by Find when there is no config file anywhere.
+var ErrNoFile = errors.New("no config file")
+
+// Find says which file to load: the named one, else $CTXGATE_CONFIG, else ./ctxgate.toml, else
+// the one in the user's config directory.
+func Find(named string, env Env) (string, error) {
+	if named != "" {
+		return named, nil
+	}
+	if v, ok := env.Lookup("CTXGATE_CONFIG"); ok && v != "" {
+		return v, nil
+	}
+	places := []string{"ctxgate.toml"}
+	if dir, err := configDir(env); err == nil {
+		places = append(places, filepath.Join(dir, "ctxgate.toml"))
+	}
+	for _, p := range places {
+		if _, err := os.Stat(p); err == nil {
+			return p, nil
+		}
+	}
+	return "", fmt.Errorf("%w: looked for %q; name one with --config or CTXGATE_CONFIG", ErrNoFile, places)
+}
