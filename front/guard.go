@@ -54,14 +54,15 @@ func (g *Guard) knows(hostPort string) bool {
 
 // sameOrigin also looks at Origin on methods that a browser thinks are safe.
 func (g *Guard) sameOrigin(r *http.Request) bool {
-	if origin := r.Header.Get("Origin"); origin != "" {
-		u, err := url.Parse(origin)
-		if err != nil || u.Host == "" || !strings.EqualFold(u.Host, r.Host) && !(g.loopback && isLoopback(u.Hostname())) {
-			return false
-		}
-		return true
+	origin := r.Header.Get("Origin")
+	if origin == "" {
+		return g.origins.Check(r) == nil
 	}
-	return g.origins.Check(r) == nil
+	u, err := url.Parse(origin)
+	if err != nil || u.Host == "" {
+		return false
+	}
+	return strings.EqualFold(u.Host, r.Host) || g.loopback && isLoopback(u.Hostname())
 }
 
 func hostname(hostPort string) string {

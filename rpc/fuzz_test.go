@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os/exec"
@@ -79,7 +80,7 @@ func readJSONText(body []byte) reading {
 		return reading{Refused: err.Error()}
 	}
 	doc = doc.Clone()
-	if _, err := d.ReadToken(); err != io.EOF {
+	if _, err := d.ReadToken(); !errors.Is(err, io.EOF) {
 		return reading{Refused: "trailing data"}
 	}
 	top := members(doc)

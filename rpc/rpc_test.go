@@ -3,6 +3,7 @@ package rpc
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"strings"
 	"testing"
 
@@ -182,7 +183,7 @@ func TestAppendError(t *testing.T) {
 // A fault made by refuse keeps errors that are not the scanner's as they are.
 func TestRefusePassesOtherErrors(t *testing.T) {
 	err := invalid("x")
-	if refuse(err) != err {
+	if !errors.Is(refuse(err), err) || refuse(err).Error() != err.Error() {
 		t.Error("changed")
 	}
 	if k := fault.KindOf(refuse(&jsonscan.Error{Reason: jsonscan.TooDeep})); k != fault.Invalid {

@@ -125,7 +125,10 @@ func configFlag(cmd *cobra.Command) *string {
 func load(named string, mayBeAbsent bool) (config.Loaded, error) {
 	env := config.Env(os.Environ())
 	path, err := config.Find(named, env)
-	if err != nil && !(mayBeAbsent && errors.Is(err, config.ErrNoFile)) {
+	if mayBeAbsent && errors.Is(err, config.ErrNoFile) {
+		err = nil
+	}
+	if err != nil {
 		return config.Loaded{}, err
 	}
 	loaded, problems := config.Load(path, env)

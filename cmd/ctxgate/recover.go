@@ -41,7 +41,7 @@ Exit code 4 means that the id is unknown or has expired.`,
 	cmd.Flags().StringVar(&f.grep, "grep", "", "only lines that match this regular expression (RE2)")
 	cmd.Flags().BoolVarP(&f.number, "number", "n", false, "put the line number before each line")
 	cmd.Flags().StringVar(&f.tenant, "tenant", auth.DefaultTenant, "whose original it is")
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
 		selection, err := f.selection()
 		if err != nil {
 			return &exitError{exitUsage, err}
@@ -57,7 +57,7 @@ Exit code 4 means that the id is unknown or has expired.`,
 		if err != nil {
 			return err
 		}
-		defer vault.Close()
+		defer func() { err = errors.Join(err, vault.Close()) }()
 		return print(cmd.Context(), cmd.OutOrStdout(), vault.Recall, f.tenant, args[0], selection)
 	}
 	return cmd

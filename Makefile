@@ -1,0 +1,58 @@
+# `make` lists the targets. CI runs the same ones.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+export CGO_ENABLED ?= 0
+TOOL := go tool -modfile=tools/go.mod
+FUZZTIME ?= 10s
+
+.PHONY: help check test fuzz fuzz-long e2e bench docs build lint vuln drift cover
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
+
+check: lint drift vuln ## everything that can be said without running the product: lint, docs drift, known vulnerabilities
+
+test: ## all unit tests, with the race detector and in random order
+	CGO_ENABLED=1 go test -race -shuffle=on $$(go list ./... | grep -v /e2e)
+
+fuzz: ## every fuzz target, ten seconds each (FUZZTIME=…)
+	@for pkg in $$(grep -rlE '^func Fuzz' --include='*_test.go' . | xargs -n1 dirname | sort -u); do \
+		for target in $$(grep -hoE '^func Fuzz[A-Za-z]+' $$pkg/*_test.go | sed 's/func //' | sort -u); do \
+			echo "fuzz $$pkg $$target $(FUZZTIME)"; \
+			go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 20x $$pkg > /tmp/ctxgate-fuzz.log 2>&1 \
+				|| { cat /tmp/ctxgate-fuzz.log; exit 1; }; \
+			grep -E '^fuzz: elapsed' /tmp/ctxgate-fuzz.log | tail -1; \
+		done; \
+	done
+
+fuzz-long: ## every fuzz target, eight minutes each
+	$(MAKE) fuzz FUZZTIME=8m
+
+e2e: ## the real binary, real sockets
+	go test -shuffle=on -timeout 10m -v ./e2e/ | grep -vE '^(=== |    --- PASS|        --- PASS)'
+
+bench: ## masking beside copy, encoding/json and jsontext, as ratios
+	go run ./internal/bench
+
+docs: ## write the generated documents
+	go run ./internal/gendocs
+
+build: ## bin/ctxgate
+	go build -trimpath -o bin/ctxgate ./cmd/ctxgate
+
+lint: ## formatting, vet and the linters of .golangci.yml
+	$(TOOL) golangci-lint run ./...
+
+drift: ## fail when the generated documents are not what the code says
+	@dir=$$(mktemp -d); trap 'rm -rf '$$dir EXIT; cp docs/config.md docs/config.schema.json docs/cli.md $$dir; \
+	go run ./internal/gendocs; \
+	for f in config.md config.schema.json cli.md; do \
+		cmp -s docs/$$f $$dir/$$f || { echo "docs/$$f was out of date; commit what 'make docs' writes"; exit 1; }; done
+
+vuln: ## known vulnerabilities; says so when the database cannot be reached
+	@bash .ci/vuln $(TOOL) govulncheck ./...
+
+cover: ## line coverage of the fuzzed packages
+	go test -cover ./jsonscan ./rpc ./reduce ./recall ./config
