@@ -152,20 +152,21 @@ func Limited(cfg HTTP) Stage {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			r.Body = http.MaxBytesReader(w, r.Body, int64(cfg.MaxRequestBytes))
+			conn := http.NewResponseController(w)
 			// A connection that knows no deadlines, as in a test, has no slow peer either.
-			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(allowance(cfg, r.ContentLength)))
+			_ = conn.SetReadDeadline(time.Now().Add(allowance(cfg, r.ContentLength)))
+			_ = conn.SetWriteDeadline(time.Time{}) // that of the reply before on this connection
 			next.ServeHTTP(w, r)
 		})
 	}
 }
 
-// BeginReply sets the time a client has to take a reply of this size, and ends the limit on the
-// request, which has been read: a call may take as long as its server needs.
+// BeginReply sets the time a client has to take a reply of this size.
 func BeginReply(w http.ResponseWriter, cfg HTTP, size int64) {
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(allowance(cfg, size)))
 }
 
-// BodyRead ends the time limit on a request's body.
+// BodyRead ends the time limit on a request's body: a call may take as long as its server needs.
 func BodyRead(w http.ResponseWriter) { _ = http.NewResponseController(w).SetReadDeadline(time.Time{}) }
 
 // allowance is the configured time and a second for each MiB.
