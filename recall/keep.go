@@ -137,9 +137,13 @@ func (k tenantKeys) madeItem(o original) state.Item {
 func (r *Recall) parts(ctx context.Context, k tenantKeys, o original, aead cipher.AEAD) (*manifest, error) {
 	m := &manifest{Chars: int64(o.text.Chars)}
 	single := len(o.raw) <= partSize
+	var packed []byte // used again for each part: only what is sealed goes to the store
+	if !single {
+		packed = make([]byte, 0, partSize+partSize/16)
+	}
 	for piece := range jsonscan.Texts(o.raw, partSize) {
 		m.Bytes += int64(len(piece))
-		packed := r.codec.enc.EncodeAll(piece, nil)
+		packed = r.codec.enc.EncodeAll(piece, packed[:0])
 		if single {
 			m.inline = packed
 		} else {
