@@ -93,7 +93,7 @@ func (f recoverFlags) selection() (selection, error) {
 func print(ctx context.Context, w io.Writer, r *recall.Recall, tenant, id string, only selection) error {
 	original, err := r.Open(ctx, tenant, id)
 	if fault.KindOf(err) == fault.Unknown {
-		return &exitError{exitUnknown, err}
+		return &exitError{exitUnknown, recall.ErrUnknown} // one answer, whatever the cause
 	}
 	if err != nil {
 		return err

@@ -6,6 +6,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -39,7 +40,7 @@ func writeCLI(path string) error {
 		if name != "" {
 			args = append(args, name)
 		}
-		help, err := exec.Command("go", append(args, "--help")...).Output()
+		help, err := exec.CommandContext(context.Background(), "go", append(args, "--help")...).Output()
 		if err != nil {
 			return fmt.Errorf("asking for help on %q: %w", name, err)
 		}
