@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 
+	"github.com/ctxgate/ctxgate/fault"
 	"github.com/ctxgate/ctxgate/front"
 	"github.com/ctxgate/ctxgate/internal/secret"
 )
@@ -36,6 +37,9 @@ func (c Config) Validate() []error {
 }
 
 // Routes mounts the operator's endpoints.
-func Routes(mux *http.ServeMux, metrics http.Handler) {
+func Routes(mux *http.ServeMux, metrics http.Handler, refuse front.Refuse) {
 	mux.Handle("GET /metrics", metrics)
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		refuse(w, r, fault.New(fault.NotFound, "there is nothing at this path"))
+	})
 }

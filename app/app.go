@@ -82,16 +82,26 @@ func (a *App) openMain(ctx context.Context, door *hub.Hub, store *state.Store) e
 	guarded := http.NewServeMux()
 	door.Routes(guarded)
 
-	root := http.NewServeMux()
-	root.Handle("/", front.Wrap(guarded, front.Chain(auth.New(a.cfg.Auth), guard, limits, hub.Refuse)...))
+	doors := front.Wrap(guarded, front.Chain(auth.New(a.cfg.Auth), guard, limits, hub.Refuse)...)
+
 	// Health needs no credentials; it says nothing that a closed port would not.
 	open := []front.Stage{front.Identified, front.Logged, guard.Stage(hub.Refuse)}
-	root.Handle("GET /healthz", front.Wrap(http.HandlerFunc(front.Live), open...))
-	root.Handle("GET /readyz", front.Wrap(a.ready.Ready(func(ctx context.Context) error {
+	live := front.Wrap(http.HandlerFunc(front.Live), open...)
+	ready := front.Wrap(a.ready.Ready(func(ctx context.Context) error {
 		_, err := store.Stat(ctx)
 		return err
-	}), open...))
-	return a.listen(ctx, "main", a.cfg.Front.Listen, root)
+	}), open...)
+
+	return a.listen(ctx, "main", a.cfg.Front.Listen, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.Method + " " + r.URL.Path {
+		case "GET /healthz", "HEAD /healthz":
+			live.ServeHTTP(w, r)
+		case "GET /readyz", "HEAD /readyz":
+			ready.ServeHTTP(w, r)
+		default:
+			doors.ServeHTTP(w, r)
+		}
+	}))
 }
 
 // openAdmin opens the listener that the operator uses.
@@ -105,7 +115,7 @@ func (a *App) openAdmin(ctx context.Context, metrics *meter.Meter) error {
 		return err
 	}
 	mux := http.NewServeMux()
-	admin.Routes(mux, metrics.Handler())
+	admin.Routes(mux, metrics.Handler(), hub.Refuse)
 	limits := a.cfg.Front.HTTP
 	guard := front.NewGuard(cfg.Listen, limits.AllowedHosts)
 	gate := auth.New(auth.Config{Token: token})

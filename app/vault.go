@@ -100,5 +100,5 @@ func readKept(path string) (secret.Text, error) {
 	if len(text) < recall.MinSecret {
 		return secret.Text{}, fmt.Errorf("%s holds no secret of at least %d bytes; remove it and one is made", path, recall.MinSecret)
 	}
-	return secret.Parse(text), nil
+	return secret.Literal(text), nil
 }

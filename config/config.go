@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/ctxgate/ctxgate/admin"
 	"github.com/ctxgate/ctxgate/auth"
@@ -85,12 +86,12 @@ func Default() Config {
 // Env is the process environment, as os.Environ has it.
 type Env []string
 
-// Lookup is a variable's value.
+// Lookup is a variable's value: the first where it is set twice, as everywhere in Go.
 func (e Env) Lookup(name string) (string, bool) {
 	prefix := name + "="
-	for _, kv := range slices.Backward(e) {
-		if len(kv) >= len(prefix) && kv[:len(prefix)] == prefix {
-			return kv[len(prefix):], true
+	for _, kv := range e {
+		if value, ok := strings.CutPrefix(kv, prefix); ok {
+			return value, true
 		}
 	}
 	return "", false

@@ -26,6 +26,7 @@ const (
 	NotFound          // no such server, tool or route
 	Unknown           // no such handle, or it has expired: the two are never told apart
 	TooLarge          // over a size limit
+	Stalled           // the client did not send its request in time
 	RateLimited       // over a rate limit; RetryAfter says when to come back
 	Unavailable       // the far side refused or cannot be reached
 	Timeout           // the far side did not answer in time
@@ -44,6 +45,7 @@ var names = [kinds]string{
 	NotFound:     "not_found",
 	Unknown:      "unknown_handle",
 	TooLarge:     "too_large",
+	Stalled:      "stalled",
 	RateLimited:  "rate_limited",
 	Unavailable:  "unavailable",
 	Timeout:      "timeout",

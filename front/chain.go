@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"path"
 	"runtime/debug"
 	"time"
 
@@ -26,6 +27,7 @@ func Chain(gate *auth.Gate, guard *Guard, cfg HTTP, refuse Refuse) []Stage {
 		Identified,                  // an id for the log and for the client
 		Logged,                      // one line a request, whatever becomes of it
 		Recovered(refuse),           // a panic ends this request only
+		Direct(refuse),              // a path is what it says
 		guard.Stage(refuse),         // no page of a browser that was not invited
 		Authenticated(gate, refuse), // who is calling
 		Limited(cfg),                // no endless body, no endless wait for one
@@ -46,6 +48,22 @@ type requestKey struct{}
 type request struct {
 	id    string
 	attrs []slog.Attr // what the door has to say in the request's log line
+	door  any         // what the door wants to have at hand when it must refuse
+}
+
+// Remember keeps what a door knows of a request, for the refusal it may come to.
+func Remember(ctx context.Context, v any) {
+	if r, ok := ctx.Value(requestKey{}).(*request); ok {
+		r.door = v
+	}
+}
+
+// Remembered is what Remember kept; nil when it kept nothing.
+func Remembered(ctx context.Context) any {
+	if r, ok := ctx.Value(requestKey{}).(*request); ok {
+		return r.door
+	}
+	return nil
 }
 
 // Note adds to the request's log line.
@@ -69,23 +87,27 @@ func Logged(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		start := time.Now()
 		rec := &recorder{ResponseWriter: w, status: http.StatusOK}
+		defer func() { logLine(r, rec, time.Since(start)) }() // a reply that is cut short is logged too
 		next.ServeHTTP(rec, r)
-		level := slog.LevelInfo
-		if probes[r.URL.Path] && rec.status == http.StatusOK {
-			level = slog.LevelDebug
-		}
-		if !slog.Default().Enabled(r.Context(), level) {
-			return
-		}
-		attrs := []slog.Attr{
-			slog.String("method", r.Method), slog.String("path", r.URL.Path), slog.Int("status", rec.status),
-			slog.Duration("took", time.Since(start).Round(time.Microsecond)), slog.Int64("bytes", rec.bytes),
-		}
-		if req, ok := r.Context().Value(requestKey{}).(*request); ok {
-			attrs = append(append(attrs, slog.String("request", req.id)), req.attrs...)
-		}
-		slog.LogAttrs(r.Context(), level, "request", attrs...)
 	})
+}
+
+func logLine(r *http.Request, rec *recorder, took time.Duration) {
+	level := slog.LevelInfo
+	if probes[r.URL.Path] && rec.status == http.StatusOK {
+		level = slog.LevelDebug
+	}
+	if !slog.Default().Enabled(r.Context(), level) {
+		return
+	}
+	attrs := []slog.Attr{
+		slog.String("method", r.Method), slog.String("path", r.URL.Path), slog.Int("status", rec.status),
+		slog.Duration("took", took.Round(time.Microsecond)), slog.Int64("bytes", rec.bytes),
+	}
+	if req, ok := r.Context().Value(requestKey{}).(*request); ok {
+		attrs = append(append(attrs, slog.String("request", req.id)), req.attrs...)
+	}
+	slog.LogAttrs(r.Context(), level, "request", attrs...)
 }
 
 // probes come every few seconds for as long as the process lives; only their failures are news.
@@ -96,14 +118,16 @@ type recorder struct {
 	http.ResponseWriter
 	status int
 	bytes  int64
+	begun  bool
 }
 
 func (r *recorder) WriteHeader(status int) {
-	r.status = status
+	r.status, r.begun = status, true
 	r.ResponseWriter.WriteHeader(status)
 }
 
 func (r *recorder) Write(p []byte) (int, error) {
+	r.begun = true
 	n, err := r.ResponseWriter.Write(p)
 	r.bytes += int64(n)
 	return n, err
@@ -125,8 +149,26 @@ func Recovered(refuse Refuse) Stage {
 					panic(p) // net/http's own way to cut a reply short
 				}
 				slog.ErrorContext(r.Context(), "a request panicked", "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+				if rec, ok := w.(*recorder); ok && rec.begun {
+					panic(http.ErrAbortHandler) // half a reply is out: cut it, do not add to it
+				}
 				refuse(w, r, fault.New(fault.Internal, "internal error"))
 			}()
+			next.ServeHTTP(w, r)
+		})
+	}
+}
+
+// Direct refuses a path with empty or dotted segments. http.ServeMux would answer it with a
+// redirect, which is no answer in any protocol spoken here.
+func Direct(refuse Refuse) Stage {
+	return func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			asked, clean := r.URL.Path, path.Clean(r.URL.Path)
+			if asked != clean && (clean == "/" || asked != clean+"/") {
+				refuse(w, r, fault.New(fault.NotFound, "there is nothing at this path"))
+				return
+			}
 			next.ServeHTTP(w, r)
 		})
 	}

@@ -13,6 +13,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -81,14 +82,17 @@ func (c Config) Validate() []error {
 			problems = append(problems, fmt.Errorf("listen: %w", err))
 		}
 	}
-	for key, bad := range map[string]bool{
-		"http.max_request_bytes": c.HTTP.MaxRequestBytes <= 0,
-		"http.max_header_bytes":  c.HTTP.MaxHeaderBytes <= 0,
-		"http.header_timeout":    c.HTTP.HeaderTimeout <= 0,
-		"http.body_timeout":      c.HTTP.BodyTimeout <= 0,
+	for _, limit := range []struct {
+		key   string
+		value int64
+	}{
+		{"max_request_bytes", int64(c.HTTP.MaxRequestBytes)},
+		{"max_header_bytes", int64(c.HTTP.MaxHeaderBytes)},
+		{"header_timeout", int64(c.HTTP.HeaderTimeout)},
+		{"body_timeout", int64(c.HTTP.BodyTimeout)},
 	} {
-		if bad {
-			problems = append(problems, fmt.Errorf("%s: must be positive", key))
+		if limit.value <= 0 {
+			problems = append(problems, fmt.Errorf("http.%s: must be positive", limit.key))
 		}
 	}
 	return problems
@@ -96,7 +100,8 @@ func (c Config) Validate() []error {
 
 // CheckAddress refuses what is not host:port.
 func CheckAddress(s string) error {
-	if _, _, err := net.SplitHostPort(s); err != nil {
+	_, port, err := net.SplitHostPort(s)
+	if n, bad := strconv.ParseUint(port, 10, 16); err != nil || bad != nil || strconv.FormatUint(n, 10) != port {
 		return fmt.Errorf("%q is not an address such as 127.0.0.1:8000", s)
 	}
 	return nil
@@ -146,6 +151,7 @@ func (l *Listener) Serve() error {
 func (l *Listener) Drain() error {
 	ctx, cancel := context.WithTimeout(context.Background(), l.grace)
 	defer cancel()
+	defer func() { _ = l.Close() }() // the server does not know of a listener it never served
 	if err := l.server.Shutdown(ctx); err != nil {
 		return errors.Join(fmt.Errorf("calls were cut after %s: %w", l.grace, err), l.server.Close())
 	}

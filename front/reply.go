@@ -20,6 +20,8 @@ func Status(k fault.Kind) int {
 		return http.StatusNotFound
 	case fault.TooLarge:
 		return http.StatusRequestEntityTooLarge
+	case fault.Stalled:
+		return http.StatusRequestTimeout
 	case fault.RateLimited:
 		return http.StatusTooManyRequests
 	case fault.Full:

@@ -33,6 +33,8 @@ func code(k fault.Kind) int {
 		return -31401
 	case fault.Forbidden:
 		return -31403
+	case fault.Stalled:
+		return -31408
 	case fault.TooLarge:
 		return -31413
 	case fault.RateLimited:
@@ -43,8 +45,12 @@ func code(k fault.Kind) int {
 	return -32603
 }
 
-// Refuse answers a request that never became a message.
-func Refuse(w http.ResponseWriter, r *http.Request, err error) { refuse(w, r, rpc.ID{}, err) }
+// Refuse answers a request that did not get through its door, with the id of its message where
+// there is one.
+func Refuse(w http.ResponseWriter, r *http.Request, err error) {
+	id, _ := front.Remembered(r.Context()).(rpc.ID)
+	refuse(w, r, id, err)
+}
 
 func refuse(w http.ResponseWriter, r *http.Request, id rpc.ID, err error) {
 	kind := fault.KindOf(err)

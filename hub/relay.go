@@ -5,7 +5,9 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"os"
 	"strconv"
+	"strings"
 
 	"github.com/ctxgate/ctxgate/auth"
 	"github.com/ctxgate/ctxgate/fault"
@@ -35,11 +37,15 @@ func (h *Hub) read(w http.ResponseWriter, r *http.Request) (rpc.Request, error) 
 	switch {
 	case errors.Is(err, slurp.ErrTooLarge), errors.As(err, &tooLarge):
 		return rpc.Request{}, fault.Wrap(fault.TooLarge, "the request is too large", err)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return rpc.Request{}, fault.Wrap(fault.Stalled, "the request did not arrive in time", err)
 	case err != nil:
 		return rpc.Request{}, fault.Wrap(fault.Canceled, "the request did not arrive whole", err)
 	}
 	front.BodyRead(w)
-	return rpc.ParseRequest(body, h.cfg.MaxDepth)
+	req, err := rpc.ParseRequest(body, h.cfg.MaxDepth)
+	front.Remember(r.Context(), req.ID)
+	return req, err
 }
 
 // relay carries one message to its server and its reply back. This is the path the gateway
@@ -53,13 +59,11 @@ func (h *Hub) relay(w http.ResponseWriter, r *http.Request, req rpc.Request) err
 	id := r.PathValue("server")
 	server, ok := h.servers[id]
 	if !ok {
-		return fault.New(fault.NotFound, "unknown server "+strconv.Quote(id))
+		return fault.New(fault.NotFound, "unknown server "+strconv.Quote(clip(id)))
 	}
-	front.Note(ctx, slog.String("server", id), slog.String("rpc", req.Method))
-	done := h.meter.Begin(id)
+	front.Note(ctx, slog.String("server", id), slog.String("rpc", clip(req.Method)))
 	if req.IsNotification() {
-		err := server.Notify(ctx, req.Body)
-		done(outcome(err))
+		err := h.timed(id, func() error { return server.Notify(ctx, req.Body) })
 		if err != nil { // a notification has no reply to put this into
 			slog.WarnContext(ctx, "a notification was not delivered", "server", id, "error", err)
 		}
@@ -67,17 +71,40 @@ func (h *Hub) relay(w http.ResponseWriter, r *http.Request, req rpc.Request) err
 		return nil
 	}
 	policy := h.rules.find(id, req)
-	reply, err := h.call(r, server, req, policy)
-	done(outcome(err))
+	var reply rpc.Reply
+	err = h.timed(id, func() (err error) {
+		reply, err = h.call(r, server, req, policy)
+		return err
+	})
 	if err != nil {
 		return err
 	}
-	cut := h.recall.Shrink(ctx, who.Tenant(), recall.Origin{Server: id, Tool: req.Name}, reply.Body, reply.Strings, policy)
+	cut := h.recall.Shrink(ctx, who.Tenant(), recall.Origin{Server: id, Tool: clip(req.Name)}, reply.Body, reply.Strings, policy)
 	if cut.Err != nil {
 		slog.WarnContext(ctx, "text was sent whole: its original could not be kept", "server", id, "error", cut.Err)
 	}
 	h.send(w, r, reply, restoreID(reply, req, cut.Edits), id, cut)
 	return nil
+}
+
+// timed counts a call while it runs. One that panics counts as an internal error.
+func (h *Hub) timed(server string, call func() error) error {
+	done := h.meter.Begin(server)
+	result := fault.Internal.String()
+	defer func() { done(result) }()
+	err := call()
+	result = outcome(err)
+	return err
+}
+
+// clip bounds a text that somebody else chose, for logs, answers and what is kept beside an
+// original.
+func clip(s string) string {
+	const most = 128
+	if len(s) <= most {
+		return s
+	}
+	return strings.ToValidUTF8(s[:most], "") + "…"
 }
 
 // call asks the server and checks that what it answers is a reply to this request.

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"net/url"
 	"regexp"
+	"strings"
 	"time"
 
 	"github.com/ctxgate/ctxgate/internal/secret"
@@ -135,6 +136,8 @@ func (s Server) validate() []error {
 		kinds++
 		if err := checkURL(u.value); err != nil {
 			problems = append(problems, fmt.Errorf("%s: %w", u.key, err))
+		} else if u.key == "rpc" && strings.Contains(u.value, "?") {
+			problems = append(problems, errors.New("rpc: a query has no meaning here: /rpc is put after it"))
 		}
 	}
 	if kinds != 1 {
@@ -152,7 +155,7 @@ func checkURL(s string) error {
 		return fmt.Errorf("scheme %q is not http or https", u.Scheme)
 	case u.User != nil:
 		return errors.New("credentials do not belong in a URL: use headers")
-	case u.Fragment != "":
+	case strings.Contains(s, "#"):
 		return errors.New("a fragment has no meaning here")
 	}
 	return nil

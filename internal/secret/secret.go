@@ -29,6 +29,9 @@ func Parse(s string) Text {
 	return Text{value: s}
 }
 
+// Literal is a secret that is known, whatever it looks like.
+func Literal(s string) Text { return Text{value: s} }
+
 // IsLiteral says that the secret itself was written where a reference could have been.
 func (t Text) IsLiteral() bool { return t.from == "" && t.value != "" }
 
