@@ -34,7 +34,10 @@ var schema string
 func Open(ctx context.Context, path string) (*Driver, error) {
 	ctx, cancel := context.WithTimeout(ctx, openLimit)
 	defer cancel()
-	d, err := open(ctx, path)
+	// Any step may find the file locked for a moment: by who makes it, who recovers its log, or
+	// who was the last to close it.
+	var d *Driver
+	err := patiently(ctx, func() (err error) { d, err = open(ctx, path); return err })
 	if err != nil {
 		return nil, fmt.Errorf("open store %s: %w", path, err)
 	}
@@ -158,8 +161,7 @@ func dsn(path string, pragmas ...string) string {
 // prepare brings the file to this version. Other processes may be doing the same.
 func prepare(ctx context.Context, conn *sql.Conn) error {
 	// Look first: a file that is not ours must stay as it is.
-	var have int
-	err := patiently(ctx, func() (err error) { have, err = inspect(ctx, conn); return err })
+	have, err := inspect(ctx, conn)
 	if err != nil {
 		return err
 	}
@@ -170,16 +172,16 @@ func prepare(ctx context.Context, conn *sql.Conn) error {
 	if _, err := conn.ExecContext(ctx, `PRAGMA auto_vacuum = INCREMENTAL`); err != nil {
 		return err
 	}
-	if err := patiently(ctx, func() error { return useLog(ctx, conn) }); err != nil {
+	if err := useLog(ctx, conn); err != nil {
 		return err
 	}
-	return patiently(ctx, func() error { return migrate(ctx, conn) })
+	return migrate(ctx, conn)
 }
 
-// patiently repeats a step for as long as another process has the file locked.
-func patiently(ctx context.Context, step func() error) error {
+// patiently tries again for as long as another process has the file locked.
+func patiently(ctx context.Context, try func() error) error {
 	for {
-		err := step()
+		err := try()
 		if code(err) != sqlite3.SQLITE_BUSY {
 			return err
 		}
