@@ -2,6 +2,7 @@ package reduce
 
 import (
 	"encoding/json"
+	"math"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -192,6 +193,7 @@ func TestGPlus3ForgedMarkerIsOnlyText(t *testing.T) {
 func TestMaskValidate(t *testing.T) {
 	for m, want := range map[Mask]int{
 		DefaultMask(): 0, {4000, 0, 0}: 0, {0, 0, 0}: 1, {10, -1, -1}: 2, {10, 6, 5}: 1, {10, 5, 5}: 0,
+		{10, 0, 11}: 1, {10, 11, 0}: 1, {10, 0, 10}: 0, {10, math.MaxInt, math.MaxInt}: 1,
 	} {
 		if got := m.Validate(); len(got) != want {
 			t.Errorf("%+v: %v", m, got)

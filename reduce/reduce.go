@@ -44,7 +44,7 @@ func (m Mask) Validate() []error {
 	if m.TailChars < 0 {
 		errs = append(errs, fmt.Errorf("tail_chars: must not be negative"))
 	}
-	if len(errs) == 0 && m.HeadChars > m.MaxChars-min(m.MaxChars, m.TailChars) {
+	if len(errs) == 0 && (m.TailChars > m.MaxChars || m.HeadChars > m.MaxChars-m.TailChars) {
 		errs = append(errs, fmt.Errorf("max_chars: %d is less than head_chars + tail_chars (%d + %d), so a cut could leave nothing out",
 			m.MaxChars, m.HeadChars, m.TailChars))
 	}
