@@ -7,10 +7,10 @@ export CGO_ENABLED ?= 0
 TOOL := go tool -modfile=tools/go.mod
 FUZZTIME ?= 10s
 
-.PHONY: help check test fuzz fuzz-long e2e bench docs build lint vuln drift cover
+.PHONY: help check test fuzz fuzz-long e2e bench docs build cross lint vuln drift cover
 
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
 
 check: lint drift vuln ## everything that can be said without running the product: lint, docs drift, known vulnerabilities
 
@@ -18,12 +18,12 @@ test: ## all unit tests, with the race detector and in random order
 	CGO_ENABLED=1 go test -race -shuffle=on $$(go list ./... | grep -v /e2e)
 
 fuzz: ## every fuzz target, ten seconds each (FUZZTIME=…)
-	@for pkg in $$(grep -rlE '^func Fuzz' --include='*_test.go' . | xargs -n1 dirname | sort -u); do \
+	@log=$$(mktemp); trap 'rm -f '$$log EXIT; for pkg in $$(grep -rlE '^func Fuzz' --include='*_test.go' . | xargs -n1 dirname | sort -u); do \
 		for target in $$(grep -hoE '^func Fuzz[A-Za-z]+' $$pkg/*_test.go | sed 's/func //' | sort -u); do \
 			echo "fuzz $$pkg $$target $(FUZZTIME)"; \
-			go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 20x $$pkg > /tmp/ctxgate-fuzz.log 2>&1 \
-				|| { cat /tmp/ctxgate-fuzz.log; exit 1; }; \
-			grep -E '^fuzz: elapsed' /tmp/ctxgate-fuzz.log | tail -1; \
+			go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 20x $$pkg > $$log 2>&1 \
+				|| { cat $$log; exit 1; }; \
+			grep -E '^fuzz: elapsed' $$log | tail -1; \
 		done; \
 	done
 
@@ -41,6 +41,10 @@ docs: ## write the generated documents
 
 build: ## bin/ctxgate
 	go build -trimpath -o bin/ctxgate ./cmd/ctxgate
+
+cross: ## it builds for every platform we ship
+	@for p in linux/amd64 linux/arm64 darwin/arm64 windows/amd64; do \
+		echo "build $$p"; GOOS=$${p%/*} GOARCH=$${p#*/} go build -o /dev/null ./cmd/ctxgate; done
 
 lint: ## formatting, vet and the linters of .golangci.yml
 	$(TOOL) golangci-lint run ./...

@@ -183,5 +183,5 @@ func Find(named string, env Env) (string, error) {
 			return p, nil
 		}
 	}
-	return "", fmt.Errorf("%w: looked for %q; name one with --config or CTXGATE_CONFIG", ErrNoFile, places)
+	return "", fmt.Errorf("%w: looked for %s; name one with --config or CTXGATE_CONFIG", ErrNoFile, strings.Join(places, " and "))
 }

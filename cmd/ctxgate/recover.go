@@ -33,7 +33,12 @@ Exit code 4 means that the id is unknown or has expired.`,
 		Example: `  ctxgate recover prn_4hs5…                 # all of it
   ctxgate recover prn_4hs5… --lines 10-40,90-  # some lines, in the order asked
   ctxgate recover prn_4hs5… --grep 'panic|FAIL' --number`,
-		Args: cobra.ExactArgs(1),
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return errors.New("recover takes one id: the prune_id that a marker names")
+			}
+			return nil
+		},
 	}
 	path := configFlag(cmd)
 	var f recoverFlags
