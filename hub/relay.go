@@ -2,6 +2,7 @@ package hub
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -79,11 +80,12 @@ func (h *Hub) relay(w http.ResponseWriter, r *http.Request, req rpc.Request) err
 	if err != nil {
 		return err
 	}
-	cut := h.recall.Shrink(ctx, who.Tenant(), recall.Origin{Server: id, Tool: clip(req.Name)}, reply.Body, reply.Strings, policy)
-	if cut.Err != nil {
-		slog.WarnContext(ctx, "text was sent whole: its original could not be kept", "server", id, "error", cut.Err)
-	}
-	h.send(w, r, reply, restoreID(reply, req, cut.Edits), id, cut)
+	cut := h.recall.Shrink(ctx, recall.Doc{
+		Tenant: who.Tenant(), From: recall.Origin{Server: id, Tool: clip(req.Name)}, Body: reply.Body, Strings: reply.Strings,
+	}, policy)
+	edits := restoreID(reply, req, cut.Edits)
+	h.count(ctx, id, reply, edits, cut)
+	h.send(w, r, reply.Body, edits)
 	return nil
 }
 
@@ -139,18 +141,26 @@ func restoreID(reply rpc.Reply, req rpc.Request, edits []jsonscan.Edit) []jsonsc
 	return append(edits[:at:at], append([]jsonscan.Edit{id}, edits[at:]...)...)
 }
 
-func (h *Hub) send(w http.ResponseWriter, r *http.Request, reply rpc.Reply, edits []jsonscan.Edit, server string, cut recall.Shrunk) {
-	size := int64(jsonscan.SplicedLen(reply.Body, edits))
+// count says what became of a reply, in the metrics and in the log.
+func (h *Hub) count(ctx context.Context, server string, reply rpc.Reply, edits []jsonscan.Edit, cut recall.Shrunk) {
 	h.meter.Count(server, meter.Reply{
-		BytesIn: int64(len(reply.Body)), BytesOut: size, CharsCut: cut.Chars, Kept: cut.Kept, Whole: cut.Whole, Lost: cut.Lost,
+		BytesIn: int64(len(reply.Body)), BytesOut: int64(jsonscan.SplicedLen(reply.Body, edits)),
+		CharsCut: cut.Chars, Kept: cut.Kept, Whole: cut.Whole, Lost: cut.Lost,
 	})
 	if cut.Chars > 0 {
-		front.Note(r.Context(), slog.Int64("chars_cut", cut.Chars))
+		front.Note(ctx, slog.Int64("chars_cut", cut.Chars))
 	}
+	if cut.Err != nil {
+		slog.WarnContext(ctx, "text was sent whole: its original could not be kept", "server", server, "error", cut.Err)
+	}
+}
+
+func (h *Hub) send(w http.ResponseWriter, r *http.Request, body []byte, edits []jsonscan.Edit) {
+	size := int64(jsonscan.SplicedLen(body, edits))
 	front.BeginReply(w, h.http, size)
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Content-Length", strconv.FormatInt(size, 10))
-	if err := jsonscan.Splice(w, reply.Body, edits); err != nil {
+	if err := jsonscan.Splice(w, body, edits); err != nil {
 		slog.DebugContext(r.Context(), "the client did not take the reply", "error", err)
 	}
 }

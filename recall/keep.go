@@ -107,9 +107,17 @@ func (r *Recall) items(ctx context.Context, k tenantKeys, o original, from Origi
 	m, err := r.manifest(ctx, k, o.id, aead)
 	switch {
 	case err == nil && (slices.Contains(m.Origins, from) || len(m.Origins) == maxOrigins):
-		// Kept already: show it again, and it lives on.
-		if found, err := r.store.Touch(ctx, k.group(o.id)); found || err != nil {
-			return []state.Item{k.madeItem(o)}, err
+		// Kept already: show it again, and it lives on. A text that is shown on every turn costs
+		// reads, no writes.
+		found, err := r.store.Touch(ctx, k.group(o.id))
+		if err != nil {
+			return nil, err
+		}
+		if _, unmade := r.store.Get(ctx, o.made); found && unmade == nil {
+			return nil, nil
+		}
+		if found {
+			return []state.Item{k.madeItem(o)}, nil
 		}
 		m = nil
 	case err == nil:

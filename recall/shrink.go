@@ -31,6 +31,14 @@ func DefaultPolicy() Policy { return Policy{Mask: reduce.DefaultMask(), RecoverL
 // Validate lists every problem; each text begins with the key it is about.
 func (p Policy) Validate() []error { return p.Mask.Validate() }
 
+// Doc is a reply to shrink: whose it is, where it came from, and the strings in it that are long.
+type Doc struct {
+	Tenant  string
+	From    Origin
+	Body    []byte
+	Strings []jsonscan.Str
+}
+
 // Shrunk is what came of one reply's strings.
 type Shrunk struct {
 	Edits []jsonscan.Edit // to splice into the body; none means: send it as it came
@@ -43,16 +51,16 @@ type Shrunk struct {
 	Err   error // why originals could not be kept, for the log
 }
 
-// Shrink keeps the original of every string of body that p cuts, and gives the edits that cut
-// them. It never fails: what cannot be kept stays as it is.
-func (r *Recall) Shrink(ctx context.Context, tenant string, from Origin, body []byte, strs []jsonscan.Str, p Policy) Shrunk {
+// Shrink keeps the original of every string of d that p cuts, and gives the edits that cut them.
+// It never fails: what cannot be kept stays as it is.
+func (r *Recall) Shrink(ctx context.Context, d Doc, p Policy) Shrunk {
 	var s Shrunk
-	if len(strs) == 0 {
+	if len(d.Strings) == 0 {
 		return s
 	}
 	if !r.cfg.Enabled {
-		for _, str := range strs {
-			if cut, ok := p.Cut(body, str); ok {
+		for _, str := range d.Strings {
+			if cut, ok := p.Cut(d.Body, str); ok {
 				s.Lost++
 				s.add(cut, "")
 			}
@@ -61,9 +69,9 @@ func (r *Recall) Shrink(ctx context.Context, tenant string, from Origin, body []
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.cfg.KeepTimeout.D())
 	defer cancel()
-	k := keeper{r: r, keys: r.keysOf(tenant), from: from, body: body, policy: p, out: &s}
-	for _, str := range strs {
-		if cut, ok := p.Cut(body, str); ok {
+	k := keeper{r: r, keys: r.keysOf(d.Tenant), doc: d, policy: p, out: &s}
+	for _, str := range d.Strings {
+		if cut, ok := p.Cut(d.Body, str); ok {
 			k.keep(ctx, cut)
 		}
 	}
@@ -81,8 +89,7 @@ func (s *Shrunk) add(cut reduce.Cut, id string) {
 type keeper struct {
 	r      *Recall
 	keys   tenantKeys
-	from   Origin
-	body   []byte
+	doc    Doc
 	policy Policy
 	out    *Shrunk
 
@@ -103,7 +110,7 @@ func (k *keeper) keep(ctx context.Context, cut reduce.Cut) {
 		k.unkept(cut)
 		return
 	}
-	raw := cut.Str.Of(k.body)
+	raw := cut.Str.Of(k.doc.Body)
 	if reduce.Marked(raw) && k.wasMadeHere(ctx, raw) {
 		k.out.Known++
 		return
@@ -122,7 +129,7 @@ func (k *keeper) keep(ctx context.Context, cut reduce.Cut) {
 	items := []state.Item{k.keys.madeItem(o)}
 	if !slices.ContainsFunc(k.items, func(i state.Item) bool { return i.Key == k.keys.group(o.id) }) {
 		var err error
-		if items, err = k.r.items(ctx, k.keys, o, k.from); err != nil {
+		if items, err = k.r.items(ctx, k.keys, o, k.doc.From); err != nil {
 			k.fail(ctx, err, cut)
 			return
 		}
@@ -194,7 +201,7 @@ func (k *keeper) unkept(cut reduce.Cut) {
 func (k *keeper) hashMade(cut reduce.Cut, id string) [idBytes]byte {
 	marker := []byte(cut.Marker(id))
 	return hash128(k.keys.made, func(yield func([]byte) bool) {
-		for p := range jsonscan.Texts(k.body[cut.Str.Start:cut.Gap.Start], partSize) {
+		for p := range jsonscan.Texts(k.doc.Body[cut.Str.Start:cut.Gap.Start], partSize) {
 			if !yield(p) {
 				return
 			}
@@ -202,7 +209,7 @@ func (k *keeper) hashMade(cut reduce.Cut, id string) [idBytes]byte {
 		if !yield(marker) {
 			return
 		}
-		for p := range jsonscan.Texts(k.body[cut.Gap.End:cut.Str.End], partSize) {
+		for p := range jsonscan.Texts(k.doc.Body[cut.Gap.End:cut.Str.End], partSize) {
 			if !yield(p) {
 				return
 			}
