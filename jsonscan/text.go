@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"iter"
 	"math/bits"
+	"slices"
 	"unicode/utf16"
 	"unicode/utf8"
 )
@@ -12,18 +13,38 @@ import (
 // AppendText appends the text that a string's raw bytes stand for. raw must have been accepted
 // by a Scanner.
 func AppendText(dst, raw []byte) []byte {
+	n := len(dst)
+	out := slices.Grow(dst, len(raw)+8)[:n+len(raw)+8] // text is never longer than its raw form
 	for i := 0; i < len(raw); {
-		j := bytes.IndexByte(raw[i:], '\\')
-		if j < 0 {
-			return append(dst, raw[i:]...)
+		if i <= len(raw)-8 {
+			// Copy eight bytes, and count those before a backslash as done.
+			w := binary.LittleEndian.Uint64(raw[i : i+8])
+			binary.LittleEndian.PutUint64(out[n:n+8], w)
+			slash := w ^ ones*'\\'
+			m := (slash - ones) &^ slash & highs
+			k := bits.TrailingZeros64(m) >> 3
+			i += k
+			n += k
+			if m == 0 {
+				continue
+			}
 		}
-		dst = append(dst, raw[i:i+j]...)
-		i += j
-		r, n := DecodeChar(raw[i:])
-		dst = utf8.AppendRune(dst, r)
-		i += n
+		switch c := raw[i]; {
+		case c != '\\':
+			out[n] = c
+			i++
+			n++
+		case simpleEscape[raw[i+1]] != 0:
+			out[n] = simpleEscape[raw[i+1]]
+			i += 2
+			n++
+		default:
+			r, size := DecodeChar(raw[i:])
+			i += size
+			n += utf8.EncodeRune(out[n:], r)
+		}
 	}
-	return dst
+	return out[:n]
 }
 
 // Texts yields the text of raw in pieces of at most size bytes, none of which splits a
