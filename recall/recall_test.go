@@ -194,6 +194,32 @@ func TestGPlus2HardLimit(t *testing.T) {
 	}
 }
 
+// I10: masking fails open. A driver that panics is a store that refuses, a mistake in recall
+// itself costs the saving and not the reply; neither keeps its share of the spill.
+func TestPanicsSendWhole(t *testing.T) {
+	r, driver := open(t, nil)
+	body := quote(strings.Repeat("x", 5000))
+	good := r.store
+	r.store = state.New(&panicking{driver}, state.Default(), time.Now)
+	for range 200 { // more than the spill holds
+		if out, s := shrink(t, r, "t", body, DefaultPolicy()); !bytes.Equal(out, body) || s.Whole != 1 || fault.KindOf(s.Err) != fault.Unavailable {
+			t.Fatalf("the driver panics: %+v", s)
+		}
+	}
+	r.store = nil
+	if out, s := shrink(t, r, "t", body, DefaultPolicy()); !bytes.Equal(out, body) || s.Whole != 1 || s.Err == nil {
+		t.Errorf("recall panics: %+v", s)
+	}
+	r.store = good
+	if !r.spill.TryAcquire(int64(r.cfg.SpillBytes)) {
+		t.Error("the spill is not empty")
+	}
+}
+
+type panicking struct{ state.Driver }
+
+func (*panicking) Put(context.Context, []state.Item, state.Lease) error { panic("a bug") }
+
 // I1 holds for a large original too: one part refused, and nothing of the string is cut.
 func TestKeptBeforeCutAcrossParts(t *testing.T) {
 	r, driver := open(t, nil)

@@ -2,6 +2,8 @@ package recall
 
 import (
 	"context"
+	"fmt"
+	"runtime/debug"
 	"slices"
 
 	"github.com/ctxgate/ctxgate/fault"
@@ -52,12 +54,17 @@ type Shrunk struct {
 }
 
 // Shrink keeps the original of every string of d that p cuts, and gives the edits that cut them.
-// It never fails: what cannot be kept stays as it is.
-func (r *Recall) Shrink(ctx context.Context, d Doc, p Policy) Shrunk {
-	var s Shrunk
+// It never fails: what cannot be kept stays as it is, and a mistake of ours costs the saving, not
+// the reply.
+func (r *Recall) Shrink(ctx context.Context, d Doc, p Policy) (s Shrunk) {
 	if len(d.Strings) == 0 {
 		return s
 	}
+	defer func() {
+		if p := recover(); p != nil {
+			s = Shrunk{Whole: len(d.Strings), Err: fmt.Errorf("masking panicked: %v\n%s", p, debug.Stack())}
+		}
+	}()
 	if !r.cfg.Enabled {
 		for _, str := range d.Strings {
 			if cut, ok := p.Cut(d.Body, str); ok {
@@ -70,6 +77,7 @@ func (r *Recall) Shrink(ctx context.Context, d Doc, p Policy) Shrunk {
 	ctx, cancel := context.WithTimeout(ctx, r.cfg.KeepTimeout.D())
 	defer cancel()
 	k := keeper{r: r, keys: r.keysOf(d.Tenant), doc: d, policy: p, out: &s}
+	defer k.release()
 	for _, str := range d.Strings {
 		if cut, ok := p.Cut(d.Body, str); ok {
 			k.keep(ctx, cut)
@@ -166,8 +174,7 @@ func (k *keeper) flush(ctx context.Context) {
 	if err == nil && len(k.items) > 0 {
 		err = k.r.store.Put(ctx, k.items...)
 	}
-	k.r.spill.Release(k.held)
-	k.held = 0
+	k.release()
 	for _, p := range k.pending {
 		if err != nil {
 			k.out.Err = err
@@ -178,6 +185,11 @@ func (k *keeper) flush(ctx context.Context) {
 		k.out.add(p.cut, p.id)
 	}
 	k.pending, k.items = nil, nil
+}
+
+func (k *keeper) release() {
+	k.r.spill.Release(k.held)
+	k.held = 0
 }
 
 // fail notes why cut's original could not be kept; what was gathered before it still can be.

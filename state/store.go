@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime/debug"
 	"sync/atomic"
 	"time"
 
@@ -180,6 +181,11 @@ func do[T any](ctx context.Context, limit time.Duration, op func(context.Context
 	done := make(chan answer, 1)
 	go func() {
 		defer cancel() // after the answer is there, or the caller would take it for its own end
+		defer func() {
+			if p := recover(); p != nil { // a driver's mistake is a store that cannot be used
+				done <- answer{err: classify(ctx, fmt.Errorf("the driver panicked: %v\n%s", p, debug.Stack()))}
+			}
+		}()
 		value, err := op(ctx)
 		done <- answer{value, classify(ctx, err)}
 	}()
