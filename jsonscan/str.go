@@ -32,13 +32,14 @@ func scanString(data []byte, i int) (end, extra int, why Reason) {
 	j := i
 	for j <= min(i+shortString, len(data))-8 {
 		m := stop(binary.LittleEndian.Uint64(data[j : j+8]))
-		j += bits.TrailingZeros64(m) >> 3 // 8 when m is 0
 		if m != 0 {
+			j += bits.TrailingZeros64(m) >> 3
 			if data[j] == '"' {
 				return j, 0, 0
 			}
 			break
 		}
+		j += 8 // a constant, so that the next load need not wait for this word's bits
 	}
 	return scanRest(data, j, i+shortString)
 }
@@ -55,10 +56,11 @@ func scanRest(data []byte, i, blocksFrom int) (end, extra int, why Reason) {
 		}
 		for i <= len(data)-8 {
 			m := stop(binary.LittleEndian.Uint64(data[i : i+8]))
-			i += bits.TrailingZeros64(m) >> 3
 			if m != 0 {
+				i += bits.TrailingZeros64(m) >> 3
 				break
 			}
+			i += 8
 		}
 		for i < len(data) && plain[data[i]] {
 			i++
