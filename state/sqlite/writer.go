@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"sync/atomic"
 
 	sqlite3 "modernc.org/sqlite/lib"
@@ -227,8 +228,14 @@ func (w *writer) transact(batch []*job, answers []error) error {
 	return nil
 }
 
-// isolate runs one job. The second error means that the whole transaction is lost.
+// isolate runs one job. The second error means that the whole transaction is lost, as it is when
+// the job panics: nobody knows how far it came.
 func (w *writer) isolate(j *job) (failed, lost error) {
+	defer func() {
+		if p := recover(); p != nil {
+			lost = fmt.Errorf("panicked: %v\n%s", p, debug.Stack())
+		}
+	}()
 	if err := do(w.savepoint); err != nil {
 		return nil, err
 	}
