@@ -118,8 +118,11 @@ func Load(path string, env Env) (Loaded, Problems) {
 	for _, w := range warnings {
 		out.Warnings = append(out.Warnings, w.String())
 	}
-	if len(problems) == 0 { // a value that was not read is not worth a second complaint
-		problems = out.File.Problems("", out.validate()...)
+	unread := problems
+	for _, p := range out.File.Problems("", out.validate()...) {
+		if !unread.explain(p) {
+			problems = append(problems, p)
+		}
 	}
 	if out.DataDir == "" {
 		out.DataDir, _ = dataDir(env)

@@ -58,6 +58,19 @@ func (ps Problems) Err() error {
 	return ps
 }
 
+// explain says whether p only follows from problems that are known already: with a key that could
+// not be read, or with a misspelled one in the same entry of a list, where something then seems
+// to be missing.
+func (ps Problems) explain(p Problem) bool {
+	return slices.ContainsFunc(ps, func(known Problem) bool {
+		entry := known.entry()
+		return known.Key == p.Key || entry != "" && entry == p.entry()
+	})
+}
+
+// entry is the list entry that the problem's key is in, "servers[1]" of "servers[1].rpc".
+func (p Problem) entry() string { return p.Key[:strings.LastIndexByte(p.Key, ']')+1] }
+
 // Sort orders by file and line, and keeps the order found within a line.
 func (ps Problems) Sort() {
 	slices.SortStableFunc(ps, func(a, b Problem) int {
