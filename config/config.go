@@ -148,12 +148,8 @@ func (c Config) validate() []error {
 // Resolve follows every reference to a secret. The two that can be made at the first start are
 // left empty when nobody set them.
 func (l *Loaded) Resolve(env Env) Problems {
-	for _, s := range []*secret.Text{&l.Secret, &l.Admin.Token} {
-		name := map[*secret.Text]string{&l.Secret: "CTXGATE_SECRET", &l.Admin.Token: "CTXGATE_ADMIN_TOKEN"}[s]
-		if v, ok := env.Lookup(name); s.Source() == "env:"+name && (!ok || v == "") {
-			*s = secret.Text{}
-		}
-	}
+	clearUnset(&l.Secret, "CTXGATE_SECRET", env)
+	clearUnset(&l.Admin.Token, "CTXGATE_ADMIN_TOKEN", env)
 	problems := l.File.Locate(ResolveSecrets(&l.Config, env.Lookup))
 	if s := l.Secret.Reveal(); s != "" && len(s) < recall.MinSecret {
 		problems = append(problems, l.File.Problems("", fmt.Errorf("secret: must have at least %d bytes", recall.MinSecret))...)
@@ -163,6 +159,13 @@ func (l *Loaded) Resolve(env Env) Problems {
 	}
 	problems.Sort()
 	return problems
+}
+
+// clearUnset makes a reference to the secret's own variable no reference when that is not set.
+func clearUnset(s *secret.Text, name string, env Env) {
+	if v, _ := env.Lookup(name); v == "" && s.Source() == "env:"+name {
+		*s = secret.Text{}
+	}
 }
 
 // ErrNoFile is returned by Find when there is no config file anywhere.
