@@ -53,10 +53,10 @@ func AppendText(dst, raw []byte) []byte {
 func Texts(raw []byte, size int) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
 		var buf []byte
-		for len(raw) > 0 {
-			n := charBoundary(raw, size)
-			piece := raw[:n]
-			raw = raw[n:]
+		for rest := raw; len(rest) > 0; {
+			n := charBoundary(rest, size)
+			piece := rest[:n]
+			rest = rest[n:]
 			if bytes.IndexByte(piece, '\\') >= 0 {
 				buf = AppendText(buf[:0], piece)
 				piece = buf

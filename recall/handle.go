@@ -24,6 +24,9 @@ func formatID(sum [idBytes]byte) string { return idPrefix + crockford.EncodeToSt
 // to another tenant: nobody can tell which.
 var ErrUnknown error = fault.New(fault.Unknown, "unknown or expired prune_id")
 
+// unknown is ErrUnknown with its cause, for the log.
+func unknown(cause error) error { return fault.Wrap(fault.Unknown, ErrUnknown.Error(), cause) }
+
 // likelyMeant maps the letters Crockford left out to the digits they look like.
 var likelyMeant = strings.NewReplacer("o", "0", "i", "1", "l", "1")
 

@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 
 	"github.com/ctxgate/ctxgate/fault"
@@ -91,10 +92,24 @@ func (k tenantKeys) madeKey(sum [idBytes]byte) string { return "made/" + k.tag +
 
 // original is a text to keep: a string of a reply.
 type original struct {
-	id   string
-	raw  []byte // the inside of its JSON string
-	text jsonscan.Str
-	made string // the store's key for the text it becomes
+	id    string
+	chars int
+	made  string // the store's key for the text it becomes
+
+	pieces iter.Seq[[]byte] // the text, in pieces of at most a part
+	single bool             // in one piece
+}
+
+// newOriginal prepares the string whose raw bytes are raw. It is read twice, for its id and to
+// be packed: a text of one part is decoded once for both.
+func newOriginal(k tenantKeys, raw []byte, chars int) original {
+	o := original{chars: chars, pieces: jsonscan.Texts(raw, partSize), single: len(raw) <= partSize}
+	if o.single {
+		text := jsonscan.AppendText(nil, raw)
+		o.pieces = func(yield func([]byte) bool) { yield(text) }
+	}
+	o.id = formatID(hash128(k.id, o.pieces))
+	return o
 }
 
 // items are what must be put for o to be readable. Parts of a large original are put here
@@ -104,35 +119,38 @@ func (r *Recall) items(ctx context.Context, k tenantKeys, o original, from Origi
 	if err != nil {
 		return nil, err
 	}
-	m, err := r.manifest(ctx, k, o.id, aead)
-	switch {
-	case err == nil && (slices.Contains(m.Origins, from) || len(m.Origins) == maxOrigins):
-		// Kept already: show it again, and it lives on. A text that is shown on every turn costs
-		// reads, no writes.
-		found, err := r.store.Touch(ctx, k.group(o.id))
-		if err != nil {
-			return nil, err
-		}
-		if _, unmade := r.store.Get(ctx, o.made); found && unmade == nil {
-			return nil, nil
-		}
-		if found {
-			return []state.Item{k.madeItem(o)}, nil
-		}
-		m = nil
-	case err == nil:
-		m.Origins = append(m.Origins, from)
-	case fault.KindOf(err) != fault.Unknown:
+	m, err := r.kept(ctx, k, o.id, aead)
+	if err != nil {
 		return nil, err
 	}
 	if m == nil {
 		if m, err = r.parts(ctx, k, o, aead); err != nil {
 			return nil, err
 		}
-		m.Origins = []Origin{from}
+	} else if slices.Contains(m.Origins, from) || len(m.Origins) == maxOrigins {
+		// A text that is shown on every turn costs reads, no writes.
+		if _, err := r.store.Get(ctx, o.made); err == nil {
+			return nil, nil
+		}
+		return []state.Item{k.madeItem(o)}, nil
 	}
+	m.Origins = append(m.Origins, from)
 	sealed := seal(aead, o.id, manifestPart, m.encode())
 	return []state.Item{{Key: k.group(o.id), Group: k.group(o.id), Value: sealed}, k.madeItem(o)}, nil
+}
+
+// kept is the manifest of an original that is there already, nil when it is not. Its lease is
+// renewed before it is read: parts that are found must not expire before the cut is shown.
+func (r *Recall) kept(ctx context.Context, k tenantKeys, id string, aead cipher.AEAD) (*manifest, error) {
+	found, err := r.store.Touch(ctx, k.group(id))
+	if !found || err != nil {
+		return nil, err
+	}
+	m, err := r.manifest(ctx, k, id, aead)
+	if err != nil && fault.KindOf(notFound(err)) == fault.Unknown {
+		return nil, nil // parts without a manifest, or one that cannot be read: put it all anew
+	}
+	return m, err
 }
 
 // madeItem remembers the text that o becomes.
@@ -143,16 +161,15 @@ func (k tenantKeys) madeItem(o original) state.Item {
 // parts compresses and seals o's text. A text of one part comes back inside the manifest; of a
 // larger one each part is in the store when the next is begun, so that memory holds one.
 func (r *Recall) parts(ctx context.Context, k tenantKeys, o original, aead cipher.AEAD) (*manifest, error) {
-	m := &manifest{Chars: int64(o.text.Chars)}
-	single := len(o.raw) <= partSize
+	m := &manifest{Chars: int64(o.chars)}
 	var packed []byte // used again for each part: only what is sealed goes to the store
-	if !single {
+	if !o.single {
 		packed = make([]byte, 0, partSize+partSize/16)
 	}
-	for piece := range jsonscan.Texts(o.raw, partSize) {
+	for piece := range o.pieces {
 		m.Bytes += int64(len(piece))
 		packed = r.codec.enc.EncodeAll(piece, packed[:0])
-		if single {
+		if o.single {
 			m.inline = packed
 		} else {
 			item := state.Item{Key: k.part(o.id, m.Parts), Group: k.group(o.id), Value: seal(aead, o.id, m.Parts, packed)}
@@ -177,7 +194,7 @@ func unseal(aead cipher.AEAD, id string, part int, sealed []byte) ([]byte, error
 	text, err := aead.Open(nil, nil, sealed, fmt.Appendf(nil, "%s/%d", id, part))
 	if err != nil {
 		// A wrong secret, or a damaged store: to whoever asks it is as if it were not there.
-		return nil, fault.Wrap(fault.Unknown, "unknown or expired prune_id", err)
+		return nil, unknown(err)
 	}
 	return text, nil
 }

@@ -76,7 +76,7 @@ func (o *Original) part(ctx context.Context, n int) ([]byte, error) {
 // notFound gives everything that means "not there" one face.
 func notFound(err error) error {
 	if fault.KindOf(err) == fault.Unknown || errors.Is(err, errManifest) {
-		return fault.Wrap(fault.Unknown, ErrUnknown.Error(), err)
+		return unknown(err)
 	}
 	return err
 }

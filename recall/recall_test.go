@@ -315,6 +315,37 @@ func TestShowingRenewsTheLease(t *testing.T) {
 	}
 }
 
+// A text that comes by again, from elsewhere, in the last moment of its lease must not lose its
+// parts while its manifest is written anew.
+func TestLeaseIsRenewedBeforeItIsReliedOn(t *testing.T) {
+	now := time.Now()
+	r, driver := open(t, nil)
+	r.store = state.New(&slow{driver, &now}, state.Default(), func() time.Time { return now })
+	body := quote(strings.Repeat("a line of a large file\n", 100_000))
+	strs, _, _ := jsonscan.New(body, 0).Long(nil, 4000)
+	r.Shrink(context.Background(), Doc{"t", Origin{"a", "x"}, body, strs}, DefaultPolicy())
+	now = now.Add(state.Default().TTL.D() - time.Second)
+	s := r.Shrink(context.Background(), Doc{"t", Origin{"b", "y"}, body, strs}, DefaultPolicy())
+	if s.Kept != 1 {
+		t.Fatalf("%+v", s)
+	}
+	masked := unquote(t, jsonscan.AppendSpliced(nil, body, s.Edits))
+	if got, err := fetch(t, r, "t", idIn(t, masked)); err != nil || got != unquote(t, body) {
+		t.Errorf("%d bytes, %v", len(got), err)
+	}
+}
+
+// slow takes two seconds for each read.
+type slow struct {
+	state.Driver
+	now *time.Time
+}
+
+func (s *slow) Get(ctx context.Context, key string, now time.Time) ([]byte, error) {
+	*s.now = s.now.Add(2 * time.Second)
+	return s.Driver.Get(ctx, key, now)
+}
+
 // The same file read twice is stored once, and a large one is not even packed again.
 func TestSameTextIsStoredOnce(t *testing.T) {
 	r, driver := open(t, nil)

@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"iter"
 	"runtime"
 
 	"github.com/klauspost/compress/zstd"
@@ -38,7 +39,7 @@ func (r *Recall) keysOf(tenant string) tenantKeys {
 }
 
 // hash128 hashes pieces of text under key.
-func hash128(key []byte, pieces func(yield func([]byte) bool)) (sum [idBytes]byte) {
+func hash128(key []byte, pieces iter.Seq[[]byte]) (sum [idBytes]byte) {
 	h, err := blake3.NewKeyed(key)
 	if err != nil {
 		panic(err) // only for a key that is not 32 bytes

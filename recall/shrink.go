@@ -127,7 +127,7 @@ func (k *keeper) keep(ctx context.Context, cut reduce.Cut) {
 		k.fail(ctx, err, cut)
 		return
 	}
-	o := original{raw: raw, text: cut.Str, id: formatID(hash128(k.keys.id, jsonscan.Texts(raw, partSize)))}
+	o := newOriginal(k.keys, raw, cut.Str.Chars)
 	shown := o.id
 	if !k.policy.RecoverLine {
 		shown = ""

@@ -43,13 +43,7 @@ type replyParser struct {
 }
 
 func (p *replyParser) parse() error {
-	if p.s.Kind() != '{' {
-		return p.notAnObject()
-	}
-	if err := p.s.Object(envelopeKeys, p.member); err != nil {
-		return err
-	}
-	if err := p.s.End(); err != nil {
+	if err := envelope(p.s, p.member); err != nil {
 		return err
 	}
 	switch {
@@ -61,13 +55,6 @@ func (p *replyParser) parse() error {
 		return invalid(`"id" is missing`)
 	}
 	return nil
-}
-
-func (p *replyParser) notAnObject() error {
-	if _, err := p.s.Skip(); err != nil {
-		return err
-	}
-	return invalid("the reply must be one JSON object")
 }
 
 func (p *replyParser) member(key []byte) (err error) {

@@ -39,13 +39,7 @@ type requestParser struct {
 }
 
 func (p *requestParser) parse() error {
-	if p.s.Kind() != '{' {
-		return p.notAnObject()
-	}
-	if err := p.s.Object(envelopeKeys, p.member); err != nil {
-		return refuse(err)
-	}
-	if err := p.s.End(); err != nil {
+	if err := envelope(p.s, p.member); err != nil {
 		return refuse(err)
 	}
 	switch {
@@ -57,17 +51,6 @@ func (p *requestParser) parse() error {
 		return invalid(`"method" is missing`)
 	}
 	return nil
-}
-
-// notAnObject tells JSON that is no object from what is no JSON.
-func (p *requestParser) notAnObject() error {
-	if _, err := p.s.Skip(); err != nil {
-		return refuse(err)
-	}
-	if err := p.s.End(); err != nil {
-		return refuse(err)
-	}
-	return invalid("the message must be one JSON object")
 }
 
 func (p *requestParser) member(key []byte) (err error) {

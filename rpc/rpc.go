@@ -25,6 +25,24 @@ var (
 	errorKeys    = []string{"code", "message", "data"}
 )
 
+// envelope reads one message: an object, member by member, and nothing after it.
+func envelope(s *jsonscan.Scanner, member func(key []byte) error) error {
+	if s.Kind() != '{' {
+		// JSON that is no object is told from what is no JSON.
+		if _, err := s.Skip(); err != nil {
+			return err
+		}
+		if err := s.End(); err != nil {
+			return err
+		}
+		return invalid("the message must be one JSON object")
+	}
+	if err := s.Object(envelopeKeys, member); err != nil {
+		return err
+	}
+	return s.End()
+}
+
 // refuse turns a scanner's error into a fault: a doubled or folded key is a well-formed
 // document that we do not take, everything else is not JSON.
 func refuse(err error) error {

@@ -72,7 +72,7 @@ type Server struct {
 	RPC string `key:"rpc"`
 
 	// Overrides naming.prefix for this server. Default empty: as naming says.
-	Prefix string `key:"prefix" oneof:"always,auto,never,"`
+	Prefix string `key:"prefix" oneof:"always,auto,never"`
 }
 
 // Default is the configuration of an empty file.
