@@ -194,10 +194,8 @@ func Limited(cfg HTTP) Stage {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			r.Body = http.MaxBytesReader(w, r.Body, int64(cfg.MaxRequestBytes))
-			conn := http.NewResponseController(w)
 			// A connection that knows no deadlines, as in a test, has no slow peer either.
-			_ = conn.SetReadDeadline(time.Now().Add(allowance(cfg, r.ContentLength)))
-			_ = conn.SetWriteDeadline(time.Time{}) // that of the reply before on this connection
+			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(allowance(cfg, r.ContentLength)))
 			next.ServeHTTP(w, r)
 		})
 	}

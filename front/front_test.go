@@ -246,6 +246,38 @@ func TestClientThatDoesNotReadIsCut(t *testing.T) {
 	}
 }
 
+// The time a reply had to be taken ends with that reply: a later one on the same connection has
+// its own. net/http sees to it; we rely on it.
+func TestKeptConnectionForgetsTheDeadline(t *testing.T) {
+	cfg := front.Default().HTTP
+	cfg.BodyTimeout = millis(100)
+	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/first" {
+			front.BeginReply(w, cfg, 1)
+		}
+		fmt.Fprint(w, r.URL.Path)
+	})
+	l := serve(t, front.Wrap(h, front.Limited(cfg)), nil)
+	conn, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	in := bufio.NewReader(conn)
+	for _, path := range []string{"/first", "/second"} {
+		fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n", path)
+		resp, err := http.ReadResponse(in, nil)
+		if err != nil {
+			t.Fatalf("%s: %v", path, err)
+		}
+		if body, err := io.ReadAll(resp.Body); err != nil || string(body) != path {
+			t.Fatalf("%s: got %q, %v", path, body, err)
+		}
+		resp.Body.Close()
+		time.Sleep(200 * time.Millisecond) // longer than the first reply had
+	}
+}
+
 // A load balancer may speak HTTP/2 without TLS.
 func TestHTTP2WithoutTLS(t *testing.T) {
 	l := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.Proto) }), nil)

@@ -54,6 +54,8 @@ func TestRefusals(t *testing.T) {
 		{`"\u12g4"`, BadEscape, 1, "not hex"},
 		{`"\ud800"`, LoneSurrogate, 1, "high alone"},
 		{`"\udc00"`, LoneSurrogate, 1, "low alone"},
+		{`"\udc00\udc00"`, LoneSurrogate, 1, "two low ones"},
+		{`"\ud800\ud800"`, LoneSurrogate, 1, "two high ones"},
 		{`"\ud800\u0041"`, LoneSurrogate, 1, "high before a letter"},
 		{`"\ud800\n"`, LoneSurrogate, 1, "high before another escape"},
 		{"\"a\x01\"", Control, 2, "control character"},

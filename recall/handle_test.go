@@ -36,6 +36,19 @@ func FuzzID(f *testing.F) {
 	})
 }
 
+// An id has one spelling: the two bits that 26 digits have to spare must be zero.
+func TestIDHasOneSpelling(t *testing.T) {
+	zero := formatID([idBytes]byte{})
+	for _, last := range "123" {
+		if got, err := ParseID(zero[:len(zero)-1] + string(last)); err == nil {
+			t.Errorf("digit %c reads %q", last, got)
+		}
+	}
+	if got, err := ParseID(zero[:len(zero)-1] + "4"); err != nil || got == zero {
+		t.Errorf("the next id reads %q, %v", got, err)
+	}
+}
+
 // FuzzManifest: whatever the bytes, reading ends in a manifest or an error.
 func FuzzManifest(f *testing.F) {
 	f.Add((&manifest{Bytes: 10, Chars: 9, Parts: 1, Origins: []Origin{{"a", "b"}}, inline: []byte("xyz")}).encode())
