@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -13,7 +12,6 @@ import (
 	"time"
 
 	"github.com/ctxgate/ctxgate/fault"
-	"github.com/ctxgate/ctxgate/internal/unit"
 	"github.com/ctxgate/ctxgate/jsonscan"
 	"github.com/ctxgate/ctxgate/reduce"
 	"github.com/ctxgate/ctxgate/state"
@@ -164,83 +162,6 @@ func TestGPlus1BareForm(t *testing.T) {
 	if unquote(t, out) != want || s.Kept != 1 {
 		t.Errorf("%+v, %q", s, unquote(t, out)[1990:2110])
 	}
-}
-
-// G+2: a store that refuses means that the string goes through whole.
-func TestGPlus2StoreRefusesSendsWhole(t *testing.T) {
-	r, driver := open(t, nil)
-	driver.refuse.Store(true)
-	body := []byte(`{"a":"` + strings.Repeat("x", 5000) + `","b":"` + strings.Repeat("y", 9000) + `"}`)
-	out, s := shrink(t, r, "t", body, DefaultPolicy())
-	if !bytes.Equal(out, body) || s.Whole != 2 || s.Kept != 0 || s.Err == nil || s.Lost != 0 {
-		t.Errorf("%+v", s)
-	}
-	driver.refuse.Store(false)
-	if out, s := shrink(t, r, "t", body, DefaultPolicy()); s.Kept != 2 || bytes.Equal(out, body) {
-		t.Errorf("after the store came back: %+v", s)
-	}
-}
-
-// G+2: over hard_limit_bytes it is cut for good, without a line that names what is not there.
-func TestGPlus2HardLimit(t *testing.T) {
-	r, driver := open(t, nil)
-	driver.refuse.Store(true)
-	p := DefaultPolicy()
-	p.HardLimit = 6000
-	body := []byte(`{"a":"` + strings.Repeat("x", 6000) + `","b":"` + strings.Repeat("y", 6001) + `"}`)
-	out, s := shrink(t, r, "t", body, p)
-	if s.Whole != 1 || s.Lost != 1 || !bytes.Contains(out, []byte(strings.Repeat("x", 6000))) || bytes.Contains(out, []byte("prune_id")) {
-		t.Errorf("%+v", s)
-	}
-}
-
-// I10: masking fails open. A driver that panics is a store that refuses, a mistake in recall
-// itself costs the saving and not the reply; neither keeps its share of the spill.
-func TestPanicsSendWhole(t *testing.T) {
-	r, driver := open(t, nil)
-	body := quote(strings.Repeat("x", 5000))
-	good := r.store
-	r.store = state.New(&panicking{driver}, state.Default(), time.Now)
-	for range 200 { // more than the spill holds
-		if out, s := shrink(t, r, "t", body, DefaultPolicy()); !bytes.Equal(out, body) || s.Whole != 1 || fault.KindOf(s.Err) != fault.Unavailable {
-			t.Fatalf("the driver panics: %+v", s)
-		}
-	}
-	r.store = nil
-	if out, s := shrink(t, r, "t", body, DefaultPolicy()); !bytes.Equal(out, body) || s.Whole != 1 || s.Err == nil {
-		t.Errorf("recall panics: %+v", s)
-	}
-	r.store = good
-	if !r.spill.TryAcquire(int64(r.cfg.SpillBytes)) {
-		t.Error("the spill is not empty")
-	}
-}
-
-type panicking struct{ state.Driver }
-
-func (*panicking) Put(context.Context, []state.Item, state.Lease) error { panic("a bug") }
-
-// I1 holds for a large original too: one part refused, and nothing of the string is cut.
-func TestKeptBeforeCutAcrossParts(t *testing.T) {
-	r, driver := open(t, nil)
-	body := quote(strings.Repeat("0123456789abcdef", 200_000))
-	fail := &failAfter{Driver: driver, allow: 2}
-	r.store = state.New(fail, state.Default(), time.Now)
-	if out, s := shrink(t, r, "t", body, DefaultPolicy()); !bytes.Equal(out, body) || s.Whole != 1 {
-		t.Errorf("%+v", s)
-	}
-}
-
-type failAfter struct {
-	state.Driver
-	allow int
-}
-
-func (f *failAfter) Put(ctx context.Context, items []state.Item, lease state.Lease) error {
-	if f.allow--; f.allow < 0 {
-		return errors.New("disk full")
-	}
-	return f.Driver.Put(ctx, items, lease)
 }
 
 // I2: the same text gives the same bytes in another process; another tenant or secret does not.
@@ -411,46 +332,6 @@ func TestStoreHoldsOnlyCiphertext(t *testing.T) {
 				t.Fatalf("%q is readable in the store", secret)
 			}
 		}
-	}
-}
-
-// I9: however many replies come at once, what is on its way to the store is bounded, and a
-// reply that would wait too long is sent whole.
-func TestSpillIsBounded(t *testing.T) {
-	const limit = 8 << 20
-	r, driver := open(t, func(c *Config, s *state.Config) {
-		c.SpillBytes = limit
-		c.KeepTimeout = unit.Duration(300 * time.Millisecond)
-		s.Timeout = unit.Duration(time.Minute)
-	})
-	driver.block = make(chan struct{})
-	random := func(seed int) []byte { // nothing to compress
-		b := make([]byte, 0, 900_000)
-		for x := uint32(seed + 1); len(b) < 900_000; x = x*1664525 + 1013904223 {
-			b = append(b, 'a'+byte(x>>24)%26)
-		}
-		return quote(string(b))
-	}
-	var wg sync.WaitGroup
-	var whole atomic.Int64
-	for i := range 40 {
-		wg.Go(func() {
-			body := random(i)
-			if out, s := shrink(t, r, "t", body, DefaultPolicy()); s.Whole == 1 && bytes.Equal(out, body) {
-				whole.Add(1)
-			}
-		})
-	}
-	wg.Wait()
-	if driver.most.Load() > limit {
-		t.Errorf("%d bytes were under way, the limit is %d", driver.most.Load(), limit)
-	}
-	if whole.Load() != 40 {
-		t.Errorf("only %d of 40 were sent whole", whole.Load())
-	}
-	close(driver.block)
-	if _, s := shrink(t, r, "t", random(99), DefaultPolicy()); s.Kept != 1 {
-		t.Errorf("the room did not come back: %+v", s)
 	}
 }
 
