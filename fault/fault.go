@@ -21,6 +21,8 @@ const (
 	Internal     Kind = iota
 	Syntax            // the request is not JSON
 	Invalid           // the request is JSON, but not a request we take
+	BadParams         // a request we take, with params that it cannot have
+	NoMethod          // a request for something that is not done here
 	Unauthorized      // no credential, or a wrong one
 	Forbidden         // known, and not allowed
 	NotFound          // no such server, tool or route
@@ -40,6 +42,8 @@ var names = [kinds]string{
 	Internal:     "internal",
 	Syntax:       "syntax",
 	Invalid:      "invalid",
+	BadParams:    "bad_params",
+	NoMethod:     "no_method",
 	Unauthorized: "unauthorized",
 	Forbidden:    "forbidden",
 	NotFound:     "not_found",

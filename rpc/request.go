@@ -16,6 +16,9 @@ type Request struct {
 	Name, URI string
 }
 
+// ErrReply refuses a reply where a request was expected. A door that takes both looks for it.
+var ErrReply = invalid("a reply where a request was expected")
+
 // IsNotification says that the sender expects no reply.
 func (r *Request) IsNotification() bool { return !r.ID.IsSet() }
 
@@ -46,7 +49,7 @@ func (p *requestParser) parse() error {
 	case !p.version:
 		return invalid(`"jsonrpc" must be "2.0"`)
 	case p.isReply:
-		return invalid("a reply where a request was expected")
+		return ErrReply
 	case !p.hasMethod || p.req.Method == "":
 		return invalid(`"method" is missing`)
 	}
