@@ -1,11 +1,3 @@
-// Package upstream is one server behind the gateway: how to reach it, and a call to it. A
-// server is plain JSON-RPC over HTTP here (rpc.go); the other kinds that the config can name
-// are refused when they are called, with a sentence that says so.
-//
-// A call takes the request's bytes as they came and gives the reply's bytes as they come; what
-// they mean is not read here. Whatever goes wrong is a fault: Unavailable and Timeout for a
-// server that cannot be reached or does not answer, BadReply for one that answers something
-// else. Nothing is retried: only the caller knows what may safely run twice.
 package upstream
 
 import (
@@ -34,6 +26,17 @@ type Config struct {
 	// The largest reply a server may send; a size. A larger one is an error of that call.
 	// Default 128MiB. Zero is refused.
 	MaxReplyBytes unit.Bytes `key:"max_reply_bytes"`
+
+	// How long a server's lists are believed before they are read again, where the server does
+	// not say; a duration. A server that tells of changes is read again at once. Default 5m.
+	ListTTL unit.Duration `key:"list_ttl"`
+
+	// How long a connection or a program that serves one client alone is kept when that client
+	// does not use it; a duration. Default 10m. Zero is refused.
+	IdleTimeout unit.Duration `key:"client_idle_timeout"`
+
+	// The most connections or programs of one server that serve one client alone. Default 64.
+	MaxLanes int `key:"max_client_connections" min:"1"`
 
 	// The servers behind the gateway. Each has an id and one of command, url and rpc.
 	Servers []Server `key:"servers"`
@@ -71,6 +74,10 @@ type Server struct {
 	// The base URL of a server that speaks plain JSON-RPC: requests are POSTed to <rpc>/rpc.
 	RPC string `key:"rpc"`
 
+	// Never start a program or a session for one client alone: all clients share one, and the
+	// server cannot ask its clients anything (sampling, elicitation, roots). Default false.
+	Shared bool `key:"shared"`
+
 	// Overrides naming.prefix for this server. Default empty: as naming says.
 	Prefix string `key:"prefix" oneof:"always,auto,never"`
 }
@@ -82,6 +89,9 @@ func Default() Config {
 		HealthcheckTimeout:  unit.Duration(5 * time.Second),
 		ResponseTimeout:     unit.Duration(30 * time.Second),
 		MaxReplyBytes:       128 << 20,
+		ListTTL:             unit.Duration(5 * time.Minute),
+		IdleTimeout:         unit.Duration(10 * time.Minute),
+		MaxLanes:            64,
 	}
 }
 
@@ -100,6 +110,12 @@ func (c Config) Validate() []error {
 	}
 	if c.MaxReplyBytes <= 0 {
 		problems = append(problems, errors.New("max_reply_bytes: must be positive"))
+	}
+	if c.IdleTimeout <= 0 {
+		problems = append(problems, errors.New("client_idle_timeout: must be positive"))
+	}
+	if c.MaxLanes <= 0 {
+		problems = append(problems, errors.New("max_client_connections: must be positive"))
 	}
 	seen := map[string]int{}
 	for i, s := range c.Servers {

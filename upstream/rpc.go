@@ -4,15 +4,12 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"strings"
 	"time"
 
 	"github.com/ctxgate/ctxgate/fault"
-	"github.com/ctxgate/ctxgate/internal/slurp"
 )
 
 // RPC is a server that takes one JSON-RPC message a POST.
@@ -51,10 +48,7 @@ func NewRPC(s Server, cfg Config, transport http.RoundTripper) *RPC {
 		headers: headers,
 		timeout: cfg.ResponseTimeout.D(),
 		limit:   int64(cfg.MaxReplyBytes),
-		client: &http.Client{
-			Transport:     transport,
-			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		},
+		client:  newClient(transport),
 	}
 }
 
@@ -68,17 +62,7 @@ func (u *RPC) Call(ctx context.Context, body []byte) ([]byte, error) {
 		return nil, failure(ctx, err)
 	}
 	defer resp.Body.Close()
-	if enc := resp.Header.Get("Content-Encoding"); enc != "" && enc != "identity" {
-		return nil, fault.Wrap(fault.BadReply, "the server's answer cannot be read", fmt.Errorf("unasked Content-Encoding %q", enc))
-	}
-	reply, err := slurp.Sized(resp.Body, resp.ContentLength, u.limit)
-	switch {
-	case errors.Is(err, slurp.ErrTooLarge):
-		return nil, fault.Wrap(fault.BadReply, "the server's answer is too large", err)
-	case err != nil:
-		return nil, failure(ctx, err)
-	}
-	return reply, nil
+	return bodyOf(ctx, resp, u.limit)
 }
 
 // Notify sends a notification. What the server answers is not read.
@@ -89,7 +73,7 @@ func (u *RPC) Notify(ctx context.Context, body []byte) error {
 	if err != nil {
 		return failure(ctx, err)
 	}
-	_, _ = io.CopyN(io.Discard, resp.Body, 64<<10) // so that the connection can be used again
+	drain(resp.Body)
 	return resp.Body.Close()
 }
 

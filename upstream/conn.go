@@ -1,0 +1,438 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/ctxgate/ctxgate/fault"
+	"github.com/ctxgate/ctxgate/jsonscan"
+	"github.com/ctxgate/ctxgate/mcp"
+	"github.com/ctxgate/ctxgate/rpc"
+)
+
+// wire carries messages to one server. What comes back is given to the connection's take.
+type wire interface {
+	// send carries one message. f is the call that it begins, nil for anything else.
+	send(f *flight, msg []byte) error
+
+	// cancel says that nobody waits for f any more.
+	cancel(f *flight, reason string)
+
+	// close ends the wire; the connection has failed everything that was under way.
+	close()
+}
+
+// limits are what a connection reads at most.
+type limits struct {
+	read    func() (depth, chars int)
+	timeout time.Duration
+}
+
+// Conn is one conversation with a server: it numbers requests, matches replies, and takes what
+// the server says meanwhile to whom it concerns.
+type Conn struct {
+	server string
+	limits limits
+	wire   wire
+	hello  Hello
+	owner  Peer // the client this connection belongs to alone; nil when it is shared
+	events func(note rpc.Message)
+
+	mu      sync.Mutex
+	next    int64
+	flights map[int64]*flight
+	asks    map[string]context.CancelFunc // questions of the server under way, by their raw id
+	ended   chan struct{}
+	why     error
+	busy    atomic.Int64 // calls under way
+	streams atomic.Int64 // those of them that have no end
+	strange atomic.Int64 // messages that were none, and replies nobody waits for
+}
+
+// flight is one request under way.
+type flight struct {
+	id     int64
+	call   *Call
+	reply  chan rpc.Message
+	failed chan error
+	stir   chan struct{} // the server showed that it is working
+	asking atomic.Int32  // questions to the client under way: the server waits for us
+	over   atomic.Bool   // answered: nothing may follow
+	stop   context.CancelFunc
+	header map[string]string // what the HTTP wire sends beside the message
+}
+
+func newConn(server string, lim limits) *Conn {
+	return &Conn{
+		server: server, limits: lim, flights: map[int64]*flight{}, asks: map[string]context.CancelFunc{},
+		ended: make(chan struct{}), events: func(rpc.Message) {},
+	}
+}
+
+// Hello is what the server said of itself when the connection was made.
+func (c *Conn) Hello() Hello { return c.hello }
+
+// Ended is closed when the connection is of no use any more.
+func (c *Conn) Ended() <-chan struct{} { return c.ended }
+
+// Why says how it ended.
+func (c *Conn) Why() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.why
+}
+
+// end fails everything that is under way. The first reason counts.
+func (c *Conn) end(why error) {
+	c.mu.Lock()
+	if c.why != nil {
+		c.mu.Unlock()
+		return
+	}
+	c.why = why
+	close(c.ended)
+	for _, cancel := range c.asks {
+		cancel()
+	}
+	c.mu.Unlock()
+	c.wire.close()
+}
+
+// Close ends the connection from our side.
+func (c *Conn) Close() { c.end(fault.New(fault.Unavailable, "the server is being stopped")) }
+
+// Call sends a request and waits for its reply. A server that shows progress, or that waits for
+// an answer of the client, is not out of time.
+func (c *Conn) Call(ctx context.Context, call *Call) (rpc.Message, error) {
+	f, err := c.open(call)
+	if err != nil {
+		return rpc.Message{}, err
+	}
+	defer c.shut(f)
+	if err := c.wire.send(f, c.request(f)); err != nil {
+		return rpc.Message{}, err
+	}
+	return c.wait(ctx, f)
+}
+
+func (c *Conn) wait(ctx context.Context, f *flight) (rpc.Message, error) {
+	timer := time.NewTimer(c.limits.timeout)
+	defer timer.Stop()
+	for {
+		select {
+		case m := <-f.reply:
+			return m, nil
+		case err := <-f.failed:
+			return rpc.Message{}, err
+		case <-f.stir:
+			timer.Reset(c.limits.timeout)
+		case <-timer.C:
+			if f.asking.Load() > 0 || f.call.Endless {
+				timer.Reset(c.limits.timeout)
+				continue
+			}
+			c.wire.cancel(f, "timeout")
+			return rpc.Message{}, fault.New(fault.Timeout, "the server did not answer in time")
+		case <-ctx.Done():
+			c.wire.cancel(f, "cancelled")
+			return rpc.Message{}, failure(ctx, ctx.Err())
+		case <-c.ended:
+			select { // what was answered before the end counts
+			case m := <-f.reply:
+				return m, nil
+			default:
+			}
+			return rpc.Message{}, lost(c.Why())
+		}
+	}
+}
+
+// lost is what a call gets whose connection ended under it.
+func lost(why error) error {
+	if fault.KindOf(why) == fault.Internal {
+		return fault.Wrap(fault.Unavailable, "the server went away during the call", why)
+	}
+	return why
+}
+
+func (c *Conn) open(call *Call) (*flight, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.why != nil {
+		return nil, lost(c.why)
+	}
+	c.next++
+	f := &flight{
+		id: c.next, call: call, reply: make(chan rpc.Message, 1), failed: make(chan error, 1), stir: make(chan struct{}, 1),
+		stop: func() {},
+	}
+	c.flights[f.id] = f
+	c.busy.Add(1)
+	if call.Endless {
+		c.streams.Add(1)
+	}
+	return f, nil
+}
+
+func (c *Conn) shut(f *flight) {
+	f.over.Store(true)
+	c.mu.Lock()
+	delete(c.flights, f.id)
+	c.mu.Unlock()
+	c.busy.Add(-1)
+	if f.call.Endless {
+		c.streams.Add(-1)
+	}
+	f.stop()
+}
+
+// request is the message that begins a call, in the server's dress.
+func (c *Conn) request(f *flight) []byte {
+	params := c.hello.dress(f)
+	dst := make([]byte, 0, len(params)+len(f.call.Method)+64)
+	dst = append(dst, `{"jsonrpc":"2.0","id":`...)
+	dst = strconv.AppendInt(dst, f.id, 10)
+	dst = append(dst, `,"method":`...)
+	dst = jsonscan.AppendString(dst, f.call.Method)
+	dst = append(dst, `,"params":`...)
+	return append(append(dst, params...), '}')
+}
+
+// Notify sends a notification.
+func (c *Conn) Notify(method string, params []byte) error {
+	return c.wire.send(nil, notification(method, params))
+}
+
+func notification(method string, params []byte) []byte {
+	dst := append([]byte(`{"jsonrpc":"2.0","method":`), jsonscan.AppendString(nil, method)...)
+	if len(params) > 0 {
+		dst = append(append(dst, `,"params":`...), params...)
+	}
+	return append(dst, '}')
+}
+
+// take is what a wire calls with each message. from is the call on whose own stream it came, nil
+// where all messages share one.
+func (c *Conn) take(body []byte, from *flight) {
+	depth, chars := c.limits.read()
+	m, err := rpc.ParseMessage(body, depth, chars)
+	if err != nil {
+		c.odd(from, "a server sent what is no message", err)
+		return
+	}
+	switch {
+	case m.IsReply():
+		c.settle(m, from)
+	case m.IsNotification():
+		c.hear(m, from)
+	default:
+		c.mu.Lock()
+		alive := c.why == nil
+		c.mu.Unlock()
+		if alive {
+			go c.answer(m, from)
+		}
+	}
+}
+
+// odd counts what should not have come. Where only one call can be meant, it fails that call.
+func (c *Conn) odd(from *flight, what string, err error) {
+	if n := c.strange.Add(1); n&(n-1) == 0 { // the 1st, 2nd, 4th, 8th…: a noisy server does not fill the log
+		slog.Warn(what, "server", c.server, "error", err, "so_far", n)
+	}
+	if from != nil {
+		from.fail(err)
+	}
+}
+
+func (f *flight) fail(err error) {
+	select {
+	case f.failed <- err:
+	default:
+	}
+}
+
+// settle gives a reply to the call that waits for it.
+func (c *Conn) settle(m rpc.Message, from *flight) {
+	id, err := strconv.ParseInt(string(m.ID.Of(m.Body)), 10, 64)
+	c.mu.Lock()
+	f := c.flights[id]
+	c.mu.Unlock()
+	if err != nil || f == nil || from != nil && from != f {
+		c.odd(nil, "a server answered what nobody asked", err)
+		return
+	}
+	if f.over.Swap(true) {
+		return
+	}
+	f.reply <- m
+}
+
+// hear takes a notification to whom it concerns.
+func (c *Conn) hear(m rpc.Message, from *flight) {
+	params, err := jsonscan.ReadFields(m.Body, m.Params)
+	if err != nil {
+		return
+	}
+	switch m.Method {
+	case mcp.Progress:
+		token, _ := params.Get("progressToken")
+		c.progress(string(token), m)
+	case mcp.Cancelled:
+		id, _ := params.Get("requestId")
+		c.mu.Lock()
+		if cancel := c.asks[string(id)]; cancel != nil {
+			cancel()
+		}
+		c.mu.Unlock()
+	case mcp.ToolsChanged, mcp.PromptsChanged, mcp.ResourcesChanged, mcp.ResourceUpdated:
+		c.events(m)
+	case mcp.Acknowledged:
+	default:
+		c.speak(m, from)
+	}
+}
+
+// progress goes to the call that the token names, and never after its reply.
+func (c *Conn) progress(token string, m rpc.Message) {
+	id, err := strconv.ParseInt(token, 10, 64)
+	c.mu.Lock()
+	f := c.flights[id]
+	c.mu.Unlock()
+	if err != nil || f == nil || f.over.Load() {
+		return
+	}
+	select {
+	case f.stir <- struct{}{}:
+	default:
+	}
+	if f.call.Peer != nil && f.call.Progress {
+		f.call.Peer.Notify(c.server, m)
+	}
+}
+
+// speak takes a notification of any other kind to the call it belongs to, if there is only one
+// it can belong to, else to whoever owns the connection, else to all who listen.
+func (c *Conn) speak(m rpc.Message, from *flight) {
+	if from == nil {
+		from = c.only()
+	}
+	switch {
+	case from != nil && from.call.Peer != nil:
+		if !from.over.Load() {
+			from.call.Peer.Notify(c.server, m)
+		}
+	case c.owner != nil:
+		c.owner.Notify(c.server, m)
+	default:
+		c.events(m)
+	}
+}
+
+// only is the one call under way that has a client, if there is just one.
+func (c *Conn) only() *flight {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var found *flight
+	for _, f := range c.flights {
+		if f.call.Peer == nil || f.over.Load() {
+			continue
+		}
+		if found != nil {
+			return nil
+		}
+		found = f
+	}
+	return found
+}
+
+// newest is the call begun last that has a client: on a connection of one client, it is the one
+// that made the server ask.
+func (c *Conn) newest(method string) *flight {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var found *flight
+	for _, f := range c.flights {
+		if f.call.Peer != nil && !f.over.Load() && f.call.Client.Can(method) && (found == nil || f.id > found.id) {
+			found = f
+		}
+	}
+	return found
+}
+
+// answer replies to a request of the server.
+func (c *Conn) answer(m rpc.Message, from *flight) {
+	id := m.MessageID()
+	reply, err := c.ask(m, from)
+	var msg []byte
+	switch {
+	case err != nil && errors.Is(err, errNoMethod):
+		msg = rpc.AppendError(nil, id, mcp.CodeMethodNotFound, "Method not found", "")
+	case err != nil:
+		msg = rpc.AppendError(nil, id, -32603, fault.PublicOf(err), fault.KindOf(err).String())
+	case reply.IsError:
+		msg = replyWith(id, "error", reply.Error.Of(reply.Body))
+	default:
+		msg = replyWith(id, "result", reply.Result.Of(reply.Body))
+	}
+	if err := c.wire.send(nil, msg); err != nil {
+		slog.Debug("an answer did not reach its server", "server", c.server, "error", err)
+	}
+}
+
+func replyWith(id rpc.ID, member string, raw []byte) []byte {
+	dst := append([]byte(`{"jsonrpc":"2.0","id":`), id.Raw()...)
+	dst = append(append(append(dst, `,"`...), member...), `":`...)
+	return append(append(dst, raw...), '}')
+}
+
+var errNoMethod = fault.New(fault.Invalid, "the client does not offer this")
+
+// ask finds the client that caused the question, and only it.
+func (c *Conn) ask(m rpc.Message, from *flight) (rpc.Reply, error) {
+	if m.Method == mcp.Ping {
+		return rpc.Reply{Body: []byte("{}"), Result: jsonscan.Span{End: 2}}, nil
+	}
+	if !mcp.Asks(m.Method) {
+		return rpc.Reply{}, errNoMethod
+	}
+	if from == nil {
+		from = c.newest(m.Method)
+	}
+	peer := c.owner
+	if from != nil && from.call.Peer != nil && from.call.Client.Can(m.Method) {
+		peer = from.call.Peer
+		from.asking.Add(1)
+		defer func() {
+			from.asking.Add(-1)
+			select {
+			case from.stir <- struct{}{}: // the server has its full time again
+			default:
+			}
+		}()
+	}
+	if peer == nil {
+		return rpc.Reply{}, errNoMethod
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	key := string(m.MessageID().Raw())
+	c.mu.Lock()
+	if c.why != nil {
+		c.mu.Unlock()
+		return rpc.Reply{}, c.why
+	}
+	c.asks[key] = cancel
+	c.mu.Unlock()
+	defer func() {
+		c.mu.Lock()
+		delete(c.asks, key)
+		c.mu.Unlock()
+	}()
+	return peer.Ask(ctx, c.server, m)
+}

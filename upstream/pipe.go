@@ -1,0 +1,231 @@
+package upstream
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/ctxgate/ctxgate/fault"
+	"github.com/ctxgate/ctxgate/internal/child"
+	"github.com/ctxgate/ctxgate/internal/frame"
+	"github.com/ctxgate/ctxgate/internal/secret"
+	"github.com/ctxgate/ctxgate/mcp"
+)
+
+const (
+	probeTime  = 5 * time.Second // the longest to wait for an answer in the newest revision
+	fullWait   = time.Second     // how long a call waits for a program that does not read
+	junkBudget = 10_000          // lines that are no message, in a row, before a program is given up
+)
+
+// pipe is the wire to a program: its stdin and stdout.
+type pipe struct {
+	conn   *Conn
+	prog   *child.Child
+	in     *frame.Reader
+	out    *frame.Writer
+	grace  time.Duration
+	heard  atomic.Bool  // it has sent a message
+	junk   atomic.Int64 // lines in a row that were none
+	stderr *rate.Limiter
+}
+
+// dialPipe starts the program and greets it.
+func (r *Remote) dialPipe(ctx context.Context, c *Conn, l *Lane) (*Conn, error) {
+	p := &pipe{conn: c, grace: r.entry.ShutdownGrace.D(), stderr: rate.NewLimiter(20, 200)}
+	prog, err := child.Start(child.Spec{
+		Command: r.entry.Command,
+		Env:     child.Environment(r.deps.Env, reveal(r.entry.Env)),
+		Stderr:  func(line string) { p.log(r.entry.ID, line) },
+	})
+	if err != nil {
+		return nil, fault.Wrap(fault.Unavailable, "the server cannot be started", err)
+	}
+	p.prog = prog
+	p.in = frame.NewReader(prog.Stdout(), int64(r.cfg.MaxReplyBytes), p.stray)
+	first := r.firstFraming()
+	p.out = frame.NewWriter(prog.Stdin(), frame.Limits{}, func() frame.Framing {
+		if !p.heard.Load() {
+			return first
+		}
+		return p.in.Framing()
+	})
+	c.wire = p
+	go p.read()
+	if err := p.greet(ctx, r.knownEra(), l.client); err != nil {
+		c.end(err)
+		r.puzzled(p.heard.Load())
+		return nil, fault.Wrap(fault.Unavailable, "the server did not start", err)
+	}
+	return c, nil
+}
+
+// greet finds out the server's era, unless it is known, within the time a start may take.
+func (p *pipe) greet(ctx context.Context, era mcp.Era, client mcp.Client) error {
+	if era != mcp.EraLegacy {
+		probe, cancel := context.WithTimeout(ctx, probeTime)
+		defer cancel()
+		known, err := p.conn.discover(probe, client)
+		if known || err != nil {
+			return err
+		}
+	}
+	return p.conn.initialize(ctx, client)
+}
+
+// firstFraming is how to speak to a program that has not said anything yet.
+func (r *Remote) firstFraming() frame.Framing {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.framing
+}
+
+// puzzled notes that a program could not be greeted. One that never said a word may wait for the
+// other framing; one that fell over the question of the newest revision gets the older greeting.
+func (r *Remote) puzzled(heard bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.era != 0 { // it may have become another server
+		r.era = 0
+		return
+	}
+	if !heard && r.stumbled {
+		r.framing = frame.ContentLength - r.framing
+	}
+	r.stumbled = !r.stumbled
+}
+
+func (p *pipe) read() {
+	for {
+		msg, err := p.in.Next()
+		var big *frame.TooLarge
+		switch {
+		case errors.As(err, &big):
+			p.oversize(big)
+		case err != nil:
+			p.ended(err)
+			return
+		default:
+			p.heard.Store(true)
+			p.junk.Store(0)
+			p.conn.take(msg, nil)
+		}
+	}
+}
+
+// ended says why the program's stdout is at its end.
+func (p *pipe) ended(err error) {
+	why := fmt.Errorf("stdout: %w", err)
+	if errors.Is(err, io.EOF) {
+		why = errors.New("the program closed its stdout")
+	}
+	select {
+	case <-p.prog.Done(): // how it ended says more
+		if e := p.prog.Err(); e != nil {
+			why = fmt.Errorf("the program ended: %w", e)
+		}
+	case <-time.After(50 * time.Millisecond):
+	}
+	p.conn.end(fault.Wrap(fault.Unavailable, "the server went away during the call", why))
+}
+
+// stray counts a line that is no message.
+func (p *pipe) stray(line []byte) {
+	p.conn.odd(nil, "a server printed what is no message", fmt.Errorf("%.80q", line))
+	if p.junk.Add(1) == junkBudget {
+		p.conn.end(fault.New(fault.BadReply, "the server prints what is no message"))
+	}
+}
+
+// oversize fails the call that a message over the limit answers. Its id stands first or last.
+func (p *pipe) oversize(e *frame.TooLarge) {
+	p.conn.odd(p.conn.flightIn(e.Head, e.Tail), "a server's message is too large",
+		fault.Wrap(fault.BadReply, "the server's answer is too large", e))
+}
+
+// flightIn finds the call that the ends of a message name, or the only one under way.
+func (c *Conn) flightIn(ends ...[]byte) *flight {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, end := range ends {
+		at := bytes.LastIndex(end, []byte(`"id":`))
+		if at < 0 {
+			continue
+		}
+		digits := bytes.TrimLeft(end[at+len(`"id":`):], " \t")
+		n := 0
+		for n < len(digits) && digits[n] >= '0' && digits[n] <= '9' {
+			n++
+		}
+		if id, err := strconv.ParseInt(string(digits[:n]), 10, 64); err == nil && c.flights[id] != nil {
+			return c.flights[id]
+		}
+	}
+	if len(c.flights) == 1 {
+		for _, f := range c.flights {
+			return f
+		}
+	}
+	return nil
+}
+
+// send queues a message for the program. A burst waits a moment for it to read; a program that
+// does not read makes the call fail, and nothing else wait.
+func (p *pipe) send(_ *flight, msg []byte) error {
+	deadline := time.Now().Add(fullWait)
+	for {
+		err := p.out.Send(msg)
+		switch {
+		case err == nil:
+			return nil
+		case !errors.Is(err, frame.ErrFull):
+			return fault.Wrap(fault.Unavailable, "the server is not available", err)
+		case time.Now().After(deadline):
+			return fault.Wrap(fault.Full, "the server does not take any more", err)
+		}
+		select {
+		case <-time.After(5 * time.Millisecond):
+		case <-p.conn.ended:
+			return lost(p.conn.Why())
+		}
+	}
+}
+
+func (p *pipe) cancel(f *flight, reason string) {
+	if f.call.Method == mcp.Initialize {
+		return // the one request that must not be cancelled
+	}
+	_ = p.out.Send(cancellation(f.id, reason))
+}
+
+func cancellation(id int64, reason string) []byte {
+	return notification(mcp.Cancelled, fmt.Appendf(nil, `{"requestId":%d,"reason":%q}`, id, reason))
+}
+
+// close ends the program, stdin first. Nobody waits for it but the lane that starts the next.
+func (p *pipe) close() {
+	_ = p.out.Close(100 * time.Millisecond)
+	p.prog.Stop(p.grace)
+}
+
+func (p *pipe) log(server, line string) {
+	if p.stderr.Allow() {
+		slog.Info("server says", "server", server, "stderr", line)
+	}
+}
+
+func reveal(m map[string]secret.Text) map[string]string {
+	out := make(map[string]string, len(m))
+	for k, v := range m {
+		out[k] = v.Reveal()
+	}
+	return out
+}

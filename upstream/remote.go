@@ -1,0 +1,315 @@
+// Package upstream is the servers behind the gateway: programs it keeps alive, servers it reaches
+// over HTTP in any revision, and plain JSON-RPC. A [Remote] is one entry of the server table; a
+// [Lane] is a connection to it that is made again whenever it is lost; a [Conn] is one such
+// connection.
+//
+// Path through the files: config.go is the table, remote.go picks the lane of a call, lane.go
+// keeps it up, conn.go is one conversation, hello.go begins it in the server's era, watch.go is
+// what a lane wants to be told of; pipe.go, stream.go, sse.go and plain.go are the wires; rpc.go is
+// the plain call of one message.
+//
+// Invariants: ids and progress tokens on the wire are the connection's own, so that clients who
+// share a server cannot meet in them. A question of a server reaches the client that caused it or
+// nobody: a server whose messages share one stream is shared only by clients it cannot ask. A
+// call is made at most once, unless the server itself said that it was not begun. Every queue has
+// a bound. A failure is a fault: Unavailable and Timeout for a server that cannot be reached or
+// does not answer, BadReply for one that answers something else, Full where too many wait.
+package upstream
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/ctxgate/ctxgate/fault"
+	"github.com/ctxgate/ctxgate/internal/frame"
+	"github.com/ctxgate/ctxgate/mcp"
+)
+
+// Deps is what remotes are made of.
+type Deps struct {
+	Transport http.RoundTripper
+	Listener  Listener
+	Env       []string                  // the gateway's own environment, of which programs get a part
+	Limits    func() (depth, chars int) // how deep a message may be nested; strings longer than chars are listed in replies
+	Count     func(error)               // counts a connection that was lost, and why; may be nil
+}
+
+// laneKey says who a lane is for. The zero key is everybody's.
+type laneKey struct {
+	class string // what its client can answer
+	owner string // whose it is alone; "" in a class for all of that class
+}
+
+// Remote is one server.
+type Remote struct {
+	entry    Server
+	cfg      Config
+	deps     Deps
+	listener Listener
+	mirrors  mirrors // what its tools want in headers
+	sole     bool    // there is only one client: it has the shared lane
+
+	mu       sync.Mutex
+	shared   *Lane
+	lanes    map[laneKey]*Lane
+	pools    map[string]int // lanes made of a class
+	era      mcp.Era        // 0 until it was met
+	framing  frame.Framing  // the framing to begin with
+	stumbled bool           // it could not be greeted the last time
+	closed   bool
+	sweep    *time.Timer
+}
+
+// NewRemote makes a server of a valid entry with resolved secrets. Nothing is started.
+func NewRemote(entry Server, cfg Config, d Deps) *Remote {
+	if d.Count == nil {
+		d.Count = func(error) {}
+	}
+	return &Remote{entry: entry, cfg: cfg, deps: d, listener: d.Listener, lanes: map[laneKey]*Lane{}, pools: map[string]int{}}
+}
+
+// ID is the server's name.
+func (r *Remote) ID() string { return r.entry.ID }
+
+// Entry is the server's entry in the table.
+func (r *Remote) Entry() Server { return r.entry }
+
+// Start connects to the server and keeps the connection up.
+func (r *Remote) Start() { r.StartFor(mcp.Client{}, nil) }
+
+// StartFor is Start for a gateway that has only one client: the server is told of it, and may
+// ask it.
+func (r *Remote) StartFor(client mcp.Client, owner Peer) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.shared != nil || r.closed {
+		return
+	}
+	r.sole = owner != nil
+	r.shared = newLane(r, laneKey{}, client, owner)
+	r.sweep = time.AfterFunc(r.cfg.IdleTimeout.D()/2, r.sweepIdle)
+}
+
+// Shared is the lane that everybody shares; nil before Start.
+func (r *Remote) Shared() *Lane {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.shared
+}
+
+// Same says whether an entry and what holds for all servers would make this very server.
+func (r *Remote) Same(entry Server, cfg Config) bool {
+	cfg.Servers, entry.Prefix = nil, r.entry.Prefix
+	own := r.cfg
+	own.Servers = nil
+	return fmt.Sprintf("%+v", own) == fmt.Sprintf("%+v", cfg) && fingerprint(r.entry) == fingerprint(entry)
+}
+
+// fingerprint is an entry with its secrets, which print as nothing otherwise.
+func fingerprint(s Server) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%+v", s)
+	for _, secrets := range []map[string]string{reveal(s.Env), reveal(s.Headers)} {
+		fmt.Fprintf(&b, "\x00%v", secrets) // fmt prints maps in the order of their keys
+	}
+	return b.String()
+}
+
+// met remembers the era of a server that was greeted.
+func (r *Remote) met(h Hello) {
+	r.mu.Lock()
+	r.era, r.stumbled = h.Era, false
+	r.mu.Unlock()
+}
+
+// knownEra is the era to begin in; 0 to ask. A server that fell over the question is not asked
+// again at once.
+func (r *Remote) knownEra() mcp.Era {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.era == 0 && r.stumbled {
+		return mcp.EraLegacy
+	}
+	return r.era
+}
+
+func (r *Remote) restarted(why error) { r.deps.Count(why) }
+
+// Who is the client of a call, as far as lanes care.
+type Who struct {
+	Client  mcp.Client
+	Session string // of the older era; "" for a client of the newer one
+	Subject string // who a client without a session is
+	Owner   Peer   // how to reach the session outside its calls
+}
+
+// Pick gives the lane for a client's calls, and a function to give it back. A client that a
+// server cannot ask shares one lane with all others; so does every client of a server that asks
+// only in its replies, or on the stream of the call that made it ask. Any other has a lane that
+// is its own: for as long as its session lives, or, without a session, for one call at a time.
+func (r *Remote) Pick(who Who) (*Lane, func(), error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	free := func() {}
+	switch {
+	case r.closed || r.shared == nil:
+		return nil, free, fault.New(fault.Unavailable, "the server is being stopped")
+	case r.sole, r.entry.Shared, r.era != mcp.EraLegacy, !who.Client.Answers(), r.entry.RPC != "":
+		return r.shared, free, nil
+	case who.Session != "":
+		l, err := r.own(laneKey{Class(who.Client), "session " + who.Session}, who.Client, who.Owner)
+		return l, free, err
+	case r.entry.URL != "" && r.entry.Transport == "http":
+		l, err := r.own(laneKey{Class(who.Client), "subject " + who.Subject}, who.Client, nil)
+		return l, free, err
+	}
+	return r.borrow(who)
+}
+
+// Class names what a client can answer: a server may offer different things to clients of
+// different classes.
+func Class(c mcp.Client) string {
+	if !c.Answers() {
+		return ""
+	}
+	return string(c.Capabilities)
+}
+
+// own is the lane of a key, made when it is not there; the lock is held.
+func (r *Remote) own(key laneKey, client mcp.Client, owner Peer) (*Lane, error) {
+	if l := r.lanes[key]; l != nil {
+		return l, nil
+	}
+	if len(r.lanes) >= r.cfg.MaxLanes && !r.evict(0) {
+		return nil, fault.New(fault.Full, "too many clients have a connection of their own to this server")
+	}
+	l := newLane(r, key, client, owner)
+	r.lanes[key] = l
+	return l, nil
+}
+
+// borrow lends a lane of the client's class to one call; the lock is held. The same lane is lent
+// again first, so that a client that makes one call at a time always meets the same program.
+func (r *Remote) borrow(who Who) (*Lane, func(), error) {
+	class := Class(who.Client)
+	for n := 0; ; n++ {
+		key := laneKey{class, fmt.Sprintf("call %s %d", who.Subject, n)}
+		l, err := r.own(key, who.Client, nil)
+		if err != nil {
+			return nil, func() {}, err
+		}
+		l.mu.Lock()
+		taken := l.lent
+		l.lent = true
+		l.mu.Unlock()
+		if taken {
+			continue
+		}
+		return l, func() {
+			l.mu.Lock()
+			l.lent, l.used = false, time.Now()
+			l.mu.Unlock()
+		}, nil
+	}
+}
+
+// Leave ends the lanes of a session.
+func (r *Remote) Leave(session string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for key, l := range r.lanes {
+		if key.owner == "session "+session {
+			delete(r.lanes, key)
+			go l.Close()
+		}
+	}
+}
+
+// evict ends the lane that was used longest ago, of those idle for at least this long; the lock
+// is held.
+func (r *Remote) evict(since time.Duration) bool {
+	var oldest laneKey
+	var found *Lane
+	for key, l := range r.lanes {
+		if l.idle(since) && (found == nil || l.used.Before(found.used)) {
+			oldest, found = key, l
+		}
+	}
+	if found == nil {
+		return false
+	}
+	delete(r.lanes, oldest)
+	go found.Close()
+	return true
+}
+
+func (r *Remote) sweepIdle() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for r.evict(r.cfg.IdleTimeout.D()) {
+	}
+	if !r.closed {
+		r.sweep.Reset(r.cfg.IdleTimeout.D() / 2)
+	}
+}
+
+// Close ends every lane and waits for them.
+func (r *Remote) Close() {
+	r.mu.Lock()
+	r.closed = true
+	lanes := make([]*Lane, 0, len(r.lanes)+1)
+	for _, l := range r.lanes {
+		lanes = append(lanes, l)
+	}
+	if r.shared != nil {
+		lanes = append(lanes, r.shared)
+		r.sweep.Stop()
+	}
+	r.mu.Unlock()
+	var wg sync.WaitGroup
+	for _, l := range lanes {
+		wg.Go(l.Close)
+	}
+	wg.Wait()
+}
+
+// Retire lets the calls under way finish, for at most grace, and closes.
+func (r *Remote) Retire(grace time.Duration) {
+	for until := time.Now().Add(grace); time.Now().Before(until) && r.busy(); {
+		time.Sleep(20 * time.Millisecond)
+	}
+	r.Close()
+}
+
+func (r *Remote) busy() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, l := range r.lanes {
+		if l.calling() {
+			return true
+		}
+	}
+	return r.shared != nil && r.shared.calling()
+}
+
+// dial makes one connection and greets the server.
+func (r *Remote) dial(ctx context.Context, l *Lane) (*Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, r.entry.StartupTimeout.D())
+	defer cancel()
+	c := newConn(r.entry.ID, limits{read: r.deps.Limits, timeout: r.cfg.ResponseTimeout.D()})
+	c.owner = l.owner
+	c.events = l.event
+	switch {
+	case len(r.entry.Command) > 0:
+		return r.dialPipe(ctx, c, l)
+	case r.entry.RPC != "":
+		return r.dialPlain(ctx, c)
+	case r.entry.Transport == "sse":
+		return r.dialSSE(ctx, c, l)
+	}
+	return r.dialStream(ctx, c, l)
+}

@@ -1,0 +1,340 @@
+package upstream
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/ctxgate/ctxgate/fault"
+	"github.com/ctxgate/ctxgate/internal/sse"
+	"github.com/ctxgate/ctxgate/jsonscan"
+	"github.com/ctxgate/ctxgate/mcp"
+)
+
+// goodbyeTime is the longest to end a session.
+const goodbyeTime = 2 * time.Second
+
+// stream is the wire of Streamable HTTP, in all its revisions: every message is a POST, and the
+// answer to a call is its reply or a stream of events that leads to it.
+type stream struct {
+	web
+	conn   *Conn
+	remote *Remote
+	life   context.Context
+	stop   context.CancelFunc
+
+	greeted atomic.Bool
+	older   atomic.Bool // the greeting was refused as a server of HTTP+SSE does
+	gone    atomic.Bool // the server does not know the session any more
+
+	mu  sync.Mutex
+	now tongue
+}
+
+// tongue is what the headers of every request say.
+type tongue struct {
+	modern  bool
+	version string // "" before a server of the older era has answered initialize
+	session string // of the older era, where the server gave one
+}
+
+func newStream(r *Remote, c *Conn) *stream {
+	s := &stream{web: r.web(), conn: c, remote: r}
+	s.life, s.stop = context.WithCancel(context.Background())
+	return s
+}
+
+// dialStream greets a server over Streamable HTTP. One that refuses the greeting as an older one
+// would is tried in the older way, as the specification says (Backward Compatibility).
+func (r *Remote) dialStream(ctx context.Context, c *Conn, l *Lane) (*Conn, error) {
+	s := newStream(r, c)
+	c.wire = s
+	err := s.greet(ctx, r.knownEra(), l.client)
+	if err == nil {
+		return c, nil
+	}
+	if s.older.Load() && c.Why() == nil {
+		s.stop()
+		if _, sseErr := r.dialSSE(ctx, c, l); sseErr == nil {
+			slog.Info("server speaks HTTP+SSE only: transport = \"sse\" would spare it a question", "server", r.entry.ID)
+			return c, nil
+		}
+	}
+	c.end(err)
+	if fault.KindOf(err) == fault.BadReply {
+		r.doubt()
+	}
+	return nil, err
+}
+
+// doubt forgets the era of a server that does not keep to it.
+func (r *Remote) doubt() {
+	r.mu.Lock()
+	r.era = 0
+	r.mu.Unlock()
+}
+
+// greet finds out the server's era, unless it is known to be the older one. The newer one is asked
+// for each time: it may have come.
+func (s *stream) greet(ctx context.Context, era mcp.Era, client mcp.Client) error {
+	if era != mcp.EraLegacy {
+		s.speak(tongue{modern: true, version: mcp.V20260728})
+		probe, cancel := context.WithTimeout(ctx, probeTime)
+		defer cancel()
+		known, err := s.conn.discover(probe, client)
+		if known || err != nil {
+			s.greeted.Store(err == nil)
+			return err
+		}
+	}
+	s.speak(tongue{})
+	if err := s.conn.initialize(ctx, client); err != nil {
+		return err
+	}
+	s.greeted.Store(true)
+	go s.listen()
+	return nil
+}
+
+func (s *stream) speak(t tongue) {
+	s.mu.Lock()
+	s.now = t
+	s.mu.Unlock()
+}
+
+func (s *stream) spoken() tongue {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.now
+}
+
+// head are the headers of a POST, f's if it begins a call.
+func (s *stream) head(t tongue, f *flight) http.Header {
+	head := s.headers.Clone()
+	t.put(head)
+	if t.modern && f != nil {
+		s.remote.mirrors.put(head, f.call)
+	}
+	return head
+}
+
+func (t tongue) put(head http.Header) {
+	if t.version != "" {
+		head.Set(mcp.HeaderVersion, t.version)
+	}
+	if t.session != "" {
+		head.Set(mcp.HeaderSession, t.session)
+	}
+}
+
+// send begins the POST of a call, and does not wait for it. A message of any other kind is sent
+// when send returns.
+func (s *stream) send(f *flight, msg []byte) error {
+	if f == nil {
+		return s.tell(msg)
+	}
+	ctx, cancel := leash(s.life, f)
+	go func() {
+		defer cancel()
+		x := &exchange{stream: s, f: f, msg: msg, read: cancel}
+		if err := x.run(ctx); err != nil {
+			f.fail(err)
+		}
+	}()
+	return nil
+}
+
+// tell sends what has no reply.
+func (s *stream) tell(msg []byte) error {
+	ctx, cancel := context.WithTimeout(s.life, min(tellTime, s.conn.limits.timeout))
+	defer cancel()
+	t := s.spoken()
+	head := s.head(t, nil)
+	if fields, err := jsonscan.FieldsOf(msg); err == nil && t.modern {
+		head.Set(mcp.HeaderMethod, fields.Text("method")) // there are no answers in this era
+	}
+	resp, err := s.post(ctx, s.remote.entry.URL, msg, head)
+	if err != nil {
+		return failure(ctx, err)
+	}
+	defer resp.Body.Close()
+	if isOK(resp) {
+		if !isEvents(resp) {
+			drain(resp.Body)
+		}
+		return nil
+	}
+	body, _ := io.ReadAll(io.LimitReader(resp.Body, drainBytes))
+	a := newAnswer(resp, body)
+	if s.forgot(t, a, false) {
+		return forgotten()
+	}
+	return a.fault()
+}
+
+// cancel stops the POST. In the newer era that is the cancellation; in the older one the server
+// is told.
+func (s *stream) cancel(f *flight, reason string) {
+	if !s.spoken().modern && f.call.Method != mcp.Initialize {
+		go func() {
+			if err := s.tell(cancellation(f.id, reason)); err != nil {
+				slog.Debug("a cancellation did not reach its server", "server", s.conn.server, "error", err)
+			}
+		}()
+	}
+	f.stop()
+}
+
+// close ends everything that is under way, and the session.
+func (s *stream) close() {
+	s.stop()
+	t := s.spoken()
+	if t.session == "" || s.gone.Load() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), goodbyeTime)
+	defer cancel()
+	resp, err := s.do(ctx, http.MethodDelete, s.remote.entry.URL, nil, s.head(t, nil))
+	if err != nil {
+		slog.Debug("a session was not ended", "server", s.conn.server, "error", err)
+		return
+	}
+	drain(resp.Body)
+	resp.Body.Close()
+}
+
+// exchange is one call's way over HTTP.
+type exchange struct {
+	*stream
+	f     *flight
+	msg   []byte
+	read  context.CancelFunc // says that there is nothing left to read
+	again bool               // it was refused for its headers once
+}
+
+// run makes the POST and gives what is answered to the connection. An error is the call's; nil
+// says that it has its reply.
+func (x *exchange) run(ctx context.Context) error {
+	t := x.spoken()
+	resp, err := x.post(ctx, x.remote.entry.URL, x.msg, x.head(t, x.f))
+	if err != nil {
+		return x.unmet(failure(ctx, err))
+	}
+	defer resp.Body.Close()
+	switch {
+	case resp.StatusCode/100 == 3:
+		return newAnswer(resp, nil).fault()
+	case isOK(resp) && isEvents(resp):
+		x.begin(resp)
+		return x.follow(ctx, resp.Body, t)
+	}
+	body, err := bodyOf(ctx, resp, x.limit)
+	if err != nil {
+		return err
+	}
+	if !isOK(resp) {
+		return x.refused(ctx, t, newAnswer(resp, body))
+	}
+	x.begin(resp)
+	x.read()
+	x.deliver(body, x.f)
+	if !x.f.over.Load() {
+		return newAnswer(resp, body).fault()
+	}
+	return nil
+}
+
+// unmet is the failure of a call that did not reach the server itself. A server that was not there
+// has not said which era is its own: only a greeting that it answered is followed by an older one.
+func (x *exchange) unmet(err error) error {
+	if x.f.call.Method == mcp.Discover && !x.greeted.Load() && fault.KindOf(err) != fault.Canceled {
+		x.conn.end(err)
+	}
+	return err
+}
+
+// begin notes the session that came with the answer to initialize.
+func (x *exchange) begin(resp *http.Response) {
+	if x.f.call.Method != mcp.Initialize {
+		return
+	}
+	x.mu.Lock()
+	x.now.session = resp.Header.Get(mcp.HeaderSession)
+	x.mu.Unlock()
+}
+
+// follow reads the call's events up to its reply. A stream of the older era that breaks off is
+// taken up again where it was, if its server gave the place a name.
+func (x *exchange) follow(ctx context.Context, body io.ReadCloser, t tongue) error {
+	var at place
+	for {
+		err := x.events(body, x.f, &at)
+		switch {
+		case x.f.over.Load():
+			return nil
+		case errors.Is(err, sse.ErrTooLarge):
+			return tooLarge(err)
+		case t.modern || at.last == "":
+			return fault.Wrap(fault.Unavailable, "the server went away during the call", err)
+		}
+		if body, err = x.resume(ctx, &at); err != nil {
+			return err
+		}
+	}
+}
+
+// deliver gives what came to the connection: one message, or several at once as servers of
+// 2025-03-26 may send.
+func (s *stream) deliver(body []byte, f *flight) {
+	if body = bytes.TrimLeft(body, " \t\r\n"); len(body) == 0 {
+		return
+	}
+	if body[0] != '[' {
+		s.note(body, f)
+		s.conn.take(body, f)
+		return
+	}
+	err := jsonscan.Elements(body, jsonscan.Span{End: len(body)}, func(at jsonscan.Span) error {
+		s.note(at.Of(body), f)
+		s.conn.take(at.Of(body), f)
+		return nil
+	})
+	if err != nil {
+		s.conn.odd(f, "a server sent what is no message", err)
+	}
+}
+
+// note remembers what a reply says about the requests to come.
+func (s *stream) note(body []byte, f *flight) {
+	switch {
+	case f == nil:
+	case f.call.Method == mcp.Initialize:
+		if result, ok := resultOf(body); ok {
+			s.mu.Lock()
+			s.now.version = result.Text("protocolVersion")
+			s.mu.Unlock()
+		}
+	case f.call.Method == mcp.ToolsList && s.spoken().modern:
+		s.remote.mirrors.learn(body)
+	}
+}
+
+// resultOf is the result of a reply.
+func resultOf(body []byte) (jsonscan.Fields, bool) {
+	fields, err := jsonscan.FieldsOf(body)
+	if err != nil {
+		return jsonscan.Fields{}, false
+	}
+	result, ok := fields.Field("result")
+	if !ok {
+		return jsonscan.Fields{}, false
+	}
+	members, err := jsonscan.ReadFields(body, result.Value)
+	return members, err == nil
+}
