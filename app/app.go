@@ -30,24 +30,49 @@ import (
 // App is the running gateway. It is used once: New, Run.
 type App struct {
 	cfg       config.Config
+	opts      Options
+	door      *hub.Hub
+	main      front.Swap
+	store     *state.Store
 	ready     front.Readiness
 	listeners []*front.Listener
 	releases  []func() error
 }
 
+// Options is what the configuration does not say.
+type Options struct {
+	Version string
+	Env     []string // the process environment, of which programs get a part
+}
+
 // New builds everything from a configuration whose secrets are resolved. Addresses are open when
 // it returns; nobody is served before Run.
-func New(ctx context.Context, cfg config.Config, version string) (_ *App, err error) {
-	a := &App{cfg: cfg}
+func New(ctx context.Context, cfg config.Config, opts Options) (_ *App, err error) {
+	a := &App{cfg: cfg, opts: opts}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, a.release())
 		}
 	}()
-
-	vault, err := OpenVault(ctx, cfg)
+	vault, metrics, err := a.build(ctx, false)
 	if err != nil {
 		return nil, err
+	}
+	if err := a.openMain(ctx, vault.Store); err != nil {
+		return nil, err
+	}
+	if err := a.openAdmin(ctx, metrics); err != nil {
+		return nil, err
+	}
+	a.door.Start()
+	return a, nil
+}
+
+// build makes everything but the listeners.
+func (a *App) build(ctx context.Context, sole bool) (*Vault, *meter.Meter, error) {
+	vault, err := OpenVault(ctx, a.cfg)
+	if err != nil {
+		return nil, nil, err
 	}
 	a.onRelease(vault.Close)
 
@@ -55,7 +80,7 @@ func New(ctx context.Context, cfg config.Config, version string) (_ *App, err er
 	a.onRelease(func() error { stopSweeping(); return nil })
 	go vault.Store.Run(sweeping)
 
-	metrics := meter.New(version, func() (meter.Store, bool) {
+	metrics := meter.New(a.opts.Version, func() (meter.Store, bool) {
 		stat, err := vault.Store.Stat(sweeping)
 		return meter.Store{Items: stat.Items, Bytes: stat.Bytes}, err == nil
 	})
@@ -63,26 +88,50 @@ func New(ctx context.Context, cfg config.Config, version string) (_ *App, err er
 	transport := upstream.NewTransport()
 	a.onRelease(func() error { transport.CloseIdleConnections(); return nil })
 
-	door := hub.New(cfg.Hub, hub.Deps{
-		HTTP: cfg.Front.HTTP, Upstream: cfg.Upstream, Transport: transport, Recall: vault.Recall, Meter: metrics,
+	a.door, err = hub.New(settings(a.cfg), hub.Deps{
+		Transport: transport, Recall: vault.Recall, Meter: metrics, Secret: vault.Root, Env: a.opts.Env,
+		Sole: sole, Version: a.opts.Version,
 	})
-	if err := a.openMain(ctx, door, vault.Store); err != nil {
-		return nil, err
+	if err != nil {
+		return nil, nil, err
 	}
-	return a, a.openAdmin(ctx, metrics)
+	a.onRelease(func() error { a.door.Close(); return nil })
+	return vault, metrics, nil
+}
+
+// settings is the part of the configuration that the hub needs.
+func settings(cfg config.Config) hub.Settings {
+	return hub.Settings{Hub: cfg.Hub, HTTP: cfg.Front.HTTP, Auth: cfg.Auth, Limit: cfg.Limit, Upstream: cfg.Upstream}
+}
+
+// Stdio serves one client on stdin and stdout, until it leaves or ctx ends.
+func Stdio(ctx context.Context, cfg config.Config, opts Options, in io.Reader, out io.WriteCloser) error {
+	a := &App{cfg: cfg, opts: opts}
+	_, _, err := a.build(ctx, true)
+	if err == nil {
+		err = a.door.ServeStdio(ctx, in, out)
+	}
+	return errors.Join(err, a.release())
 }
 
 // openMain opens the listener that clients use.
-func (a *App) openMain(ctx context.Context, door *hub.Hub, store *state.Store) error {
+func (a *App) openMain(ctx context.Context, store *state.Store) error {
 	if a.cfg.Front.Listen == "" {
 		return nil
 	}
-	limits := a.cfg.Front.HTTP
-	guard := front.NewGuard(a.cfg.Front.Listen, limits.AllowedHosts)
-	guarded := http.NewServeMux()
-	door.Routes(guarded)
+	a.main.Set(a.mainHandler(a.cfg, store))
+	a.store = store
+	return a.listen(ctx, "main", a.cfg.Front.Listen, a.ready.Closing(&a.main))
+}
 
-	doors := front.Wrap(guarded, front.Chain(auth.New(a.cfg.Auth), guard, limits, hub.Refuse)...)
+// mainHandler is everything the main listener serves, as a configuration has it.
+func (a *App) mainHandler(cfg config.Config, store *state.Store) http.Handler {
+	limits := cfg.Front.HTTP
+	guard := front.NewGuard(cfg.Front.Listen, limits.AllowedHosts)
+	guarded := http.NewServeMux()
+	a.door.Routes(guarded)
+
+	doors := front.Wrap(guarded, front.Chain(auth.New(cfg.Auth), guard, limits, hub.Refuse, hub.ReadsToken)...)
 
 	// Health needs no credentials; it says nothing that a closed port would not.
 	open := []front.Stage{front.Identified, front.Logged, guard.Stage(hub.Refuse)}
@@ -92,7 +141,7 @@ func (a *App) openMain(ctx context.Context, door *hub.Hub, store *state.Store) e
 		return err
 	}), open...)
 
-	return a.listen(ctx, "main", a.cfg.Front.Listen, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.Method + " " + r.URL.Path {
 		case "GET /healthz", "HEAD /healthz":
 			live.ServeHTTP(w, r)
@@ -101,7 +150,7 @@ func (a *App) openMain(ctx context.Context, door *hub.Hub, store *state.Store) e
 		default:
 			doors.ServeHTTP(w, r)
 		}
-	}))
+	})
 }
 
 // openAdmin opens the listener that the operator uses.
@@ -119,7 +168,7 @@ func (a *App) openAdmin(ctx context.Context, metrics *meter.Meter) error {
 	limits := a.cfg.Front.HTTP
 	guard := front.NewGuard(cfg.Listen, limits.AllowedHosts)
 	gate := auth.New(auth.Config{Token: token})
-	return a.listen(ctx, "admin", cfg.Listen, front.Wrap(mux, front.Chain(gate, guard, limits, hub.Refuse)...))
+	return a.listen(ctx, "admin", cfg.Listen, front.Wrap(mux, front.Chain(gate, guard, limits, hub.Refuse, nil)...))
 }
 
 func (a *App) listen(ctx context.Context, name, address string, h http.Handler) error {
@@ -147,6 +196,7 @@ func (a *App) Run(ctx context.Context) error {
 		a.ready.Withdraw()
 		time.Sleep(a.cfg.Front.HTTP.DrainDelay.D())
 	}
+	a.door.End() // streams that have no end of their own
 	err = errors.Join(err, a.release())
 	slog.Info("stopped")
 	return err
@@ -179,6 +229,7 @@ func Logger(w io.Writer, cfg config.Log) *slog.Logger {
 type Vault struct {
 	Store  *state.Store
 	Recall *recall.Recall
+	Root   []byte // the secret everything else is derived from
 }
 
 // Close closes the store.

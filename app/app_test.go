@@ -56,7 +56,7 @@ type running struct {
 func start(t *testing.T, cfg config.Config) *running {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
-	a, err := New(ctx, cfg, "test")
+	a, err := New(ctx, cfg, Options{Version: "test"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -256,7 +256,11 @@ func TestTokenOnTheMainListener(t *testing.T) {
 // same, and finishes what is under way.
 func TestDraining(t *testing.T) {
 	entered, release := make(chan struct{}), make(chan struct{})
-	slow := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	slow := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if body, _ := io.ReadAll(r.Body); string(body) != ask { // the gateway's own greeting
+			_, _ = io.WriteString(w, `{"jsonrpc":"2.0","id":1,"error":{"code":-32601,"message":"Method not found"}}`)
+			return
+		}
 		close(entered)
 		<-release
 		_, _ = io.WriteString(w, `{"jsonrpc":"2.0","id":1,"result":"slow"}`)
@@ -309,7 +313,7 @@ func TestBusyPortReleasesTheStore(t *testing.T) {
 			before := runtime.NumGoroutine()
 			cfg := load(t, t.TempDir(), "")
 			mend(&cfg)
-			if _, err := New(context.Background(), cfg, "test"); err == nil || !strings.Contains(err.Error(), name+": ") {
+			if _, err := New(context.Background(), cfg, Options{Version: "test"}); err == nil || !strings.Contains(err.Error(), name+": ") {
 				t.Fatalf("got %v, want an error of the %s listener", err, name)
 			}
 			settles(t, before)
@@ -340,7 +344,7 @@ func TestBusyAdminPortReleasesTheMainOne(t *testing.T) {
 	free.Close()
 	cfg := load(t, t.TempDir(), "[state]\ndriver = 'memory'\n")
 	cfg.Front.Listen, cfg.Admin.Listen = free.Addr().String(), busy.Addr().String()
-	if _, err := New(context.Background(), cfg, "test"); err == nil {
+	if _, err := New(context.Background(), cfg, Options{Version: "test"}); err == nil {
 		t.Fatal("want an error")
 	}
 	again, err := net.Listen("tcp", cfg.Front.Listen)
@@ -356,7 +360,7 @@ func TestBadSecretFileIsRefused(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(cfg.DataDir, name), []byte("short\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := New(context.Background(), cfg, "test"); err == nil || !strings.Contains(err.Error(), name) {
+		if _, err := New(context.Background(), cfg, Options{Version: "test"}); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: got %v, want an error that names the file", name, err)
 		}
 	}
@@ -365,7 +369,7 @@ func TestBadSecretFileIsRefused(t *testing.T) {
 // A listener that fails ends the gateway, in order and with its error.
 func TestListenerThatFails(t *testing.T) {
 	cfg := load(t, t.TempDir(), "[state]\ndriver = 'memory'\n")
-	a, err := New(context.Background(), cfg, "test")
+	a, err := New(context.Background(), cfg, Options{Version: "test"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -390,7 +394,7 @@ func TestNoListeners(t *testing.T) {
 	cfg := load(t, t.TempDir(), "[state]\ndriver = 'memory'\n")
 	cfg.Front.Listen, cfg.Admin.Listen = "", ""
 	ctx, cancel := context.WithCancel(context.Background())
-	a, err := New(ctx, cfg, "test")
+	a, err := New(ctx, cfg, Options{Version: "test"})
 	if err != nil || len(a.listeners) != 0 {
 		t.Fatal(err)
 	}

@@ -35,7 +35,7 @@ func OpenVault(ctx context.Context, cfg config.Config) (*Vault, error) {
 	if err != nil {
 		return nil, errors.Join(err, store.Close())
 	}
-	return &Vault{Store: store, Recall: r}, nil
+	return &Vault{Store: store, Recall: r, Root: []byte(root.Reveal())}, nil
 }
 
 func openDriver(ctx context.Context, cfg config.Config) (state.Driver, error) {

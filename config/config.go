@@ -13,6 +13,7 @@ import (
 	"github.com/ctxgate/ctxgate/front"
 	"github.com/ctxgate/ctxgate/hub"
 	"github.com/ctxgate/ctxgate/internal/secret"
+	"github.com/ctxgate/ctxgate/limit"
 	"github.com/ctxgate/ctxgate/recall"
 	"github.com/ctxgate/ctxgate/state"
 	"github.com/ctxgate/ctxgate/upstream"
@@ -30,7 +31,7 @@ type Config struct {
 	Auth auth.Config `key:",inline"`
 
 	// How often a client may call.
-	Rate Rate `key:",inline"`
+	Limit limit.Config `key:",inline"`
 
 	// Where the secret, the admin token and the SQLite file are kept. Default empty: the user's
 	// data directory ($XDG_DATA_HOME/ctxgate, else ~/.local/share/ctxgate).

@@ -74,7 +74,7 @@ func TestA1AggregatorConfig(t *testing.T) {
 	want.DataDir = got.DataDir
 	want.Log = Log{Level: "INFO", Structured: true}
 	want.Auth.Token = secret.Parse("optional-shared-secret")
-	want.Rate.PerMinute = 60
+	want.Limit.PerMinute = 60
 	s := upstream.Server{ID: "everything", Command: []string{"npx", "@modelcontextprotocol/server-everything"}, Env: map[string]secret.Text{}}
 	s.SetDefaults()
 	want.Upstream.Servers = []upstream.Server{s}
@@ -228,15 +228,13 @@ func TestWarnings(t *testing.T) {
 	want := `CTXGATE_MASKNG_MAX_CHARS: unknown variable, not used; did you mean "CTXGATE_MASKING_MAX_CHARS"?
 compose-full.toml:49: observation_masking: is not acted on by this version
 compose-full.toml:57: mcp_pruner: is not served by this version
-compose-full.toml:74: providers: are not served by this version
-compose-full.toml:14: servers[0]: only servers with an rpc address can be called in this version
-compose-full.toml:22: servers[1]: only servers with an rpc address can be called in this version`
+compose-full.toml:74: providers: are not served by this version`
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
 	l, _ = Load("testdata/compose-aggregator.json", home)
-	if got := strings.Join(l.Warnings, "\n"); !strings.Contains(got, "compose-aggregator.json:4: rate_limit_per_minute: is not enforced by this version") {
-		t.Errorf("got %s", got)
+	if got := strings.Join(l.Warnings, "\n"); got != "" {
+		t.Errorf("got %s, want nothing", got)
 	}
 }
 

@@ -10,13 +10,6 @@ import (
 	"github.com/ctxgate/ctxgate/internal/unit"
 )
 
-// Rate is how often a client may call.
-type Rate struct {
-	// Calls a client may make in a minute. Default 0: any number. Read and checked, but not yet
-	// enforced.
-	PerMinute int `key:"rate_limit_per_minute" min:"0"`
-}
-
 // Later holds the keys that are fixed already but not yet acted on, so that a file written for a
 // later version is not refused by this one. A section moves to its package when its code comes.
 type Later struct {
@@ -142,16 +135,8 @@ func (l *Loaded) notYet() []string {
 			out = append(out, fmt.Sprintf("%s:%d: %s: %s", l.File.Path, line, path, what))
 		}
 	}
-	if l.Rate.PerMinute > 0 {
-		say("rate_limit_per_minute", "is not enforced by this version")
-	}
 	say("observation_masking", "is not acted on by this version")
 	say("mcp_pruner", "is not served by this version")
 	say("providers", "are not served by this version")
-	for i, s := range l.Upstream.Servers {
-		if s.RPC == "" {
-			say(fmt.Sprintf("servers[%d]", i), "only servers with an rpc address can be called in this version")
-		}
-	}
 	return out
 }

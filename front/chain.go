@@ -22,15 +22,15 @@ type Stage func(http.Handler) http.Handler
 type Refuse func(w http.ResponseWriter, r *http.Request, err error)
 
 // Chain is what every request passes, outermost first.
-func Chain(gate *auth.Gate, guard *Guard, cfg HTTP, refuse Refuse) []Stage {
+func Chain(gate *auth.Gate, guard *Guard, cfg HTTP, refuse Refuse, reads Reads) []Stage {
 	return []Stage{
-		Identified,                  // an id for the log and for the client
-		Logged,                      // one line a request, whatever becomes of it
-		Recovered(refuse),           // a panic ends this request only
-		Direct(refuse),              // a path is what it says
-		guard.Stage(refuse),         // no page of a browser that was not invited
-		Authenticated(gate, refuse), // who is calling
-		Limited(cfg),                // no endless body, no endless wait for one
+		Identified,                         // an id for the log and for the client
+		Logged,                             // one line a request, whatever becomes of it
+		Recovered(refuse),                  // a panic ends this request only
+		Direct(refuse),                     // a path is what it says
+		guard.Stage(refuse),                // no page of a browser that was not invited
+		Authenticated(gate, refuse, reads), // who is calling
+		Limited(cfg),                       // no endless body, no endless wait for one
 	}
 }
 
@@ -174,11 +174,19 @@ func Direct(refuse Refuse) Stage {
 	}
 }
 
+// Reads says of which requests the door itself looks for credentials, in the message. A request
+// that has none in its headers gets there without a caller, and no further than the door allows.
+type Reads func(r *http.Request) bool
+
 // Authenticated lets in who the gate knows.
-func Authenticated(gate *auth.Gate, refuse Refuse) Stage {
+func Authenticated(gate *auth.Gate, refuse Refuse, reads Reads) Stage {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			who, err := gate.Identify(r)
+			if err != nil && auth.Silent(r) && reads != nil && reads(r) {
+				next.ServeHTTP(w, r)
+				return
+			}
 			if err != nil {
 				w.Header().Set("WWW-Authenticate", "Bearer")
 				refuse(w, r, err)

@@ -36,7 +36,7 @@ func chained(h http.HandlerFunc) http.Handler {
 	cfg := front.Default().HTTP
 	cfg.MaxRequestBytes = 10
 	gate := auth.New(auth.Config{Token: secret.Parse("hush")})
-	return front.Wrap(h, front.Chain(gate, front.NewGuard("127.0.0.1:8000", nil), cfg, refuse)...)
+	return front.Wrap(h, front.Chain(gate, front.NewGuard("127.0.0.1:8000", nil), cfg, refuse, nil)...)
 }
 
 // logged catches the log of a test.
@@ -249,7 +249,7 @@ func TestNoteOutsideAChain(*testing.T) {
 
 func TestStatusOfEveryKind(t *testing.T) {
 	want := map[fault.Kind]int{
-		fault.Internal: 502, fault.Syntax: 400, fault.Invalid: 400, fault.Unauthorized: 401, fault.Forbidden: 403,
+		fault.Internal: 502, fault.Syntax: 400, fault.Invalid: 400, fault.BadParams: 400, fault.NoMethod: 404, fault.Unauthorized: 401, fault.Forbidden: 403,
 		fault.NotFound: 404, fault.Unknown: 404, fault.TooLarge: 413, fault.Stalled: 408, fault.RateLimited: 429, fault.Unavailable: 502,
 		fault.Timeout: 502, fault.BadReply: 502, fault.Full: 503, fault.Canceled: 499,
 	}

@@ -10,13 +10,13 @@ import (
 // the server's behind us (G5).
 func Status(k fault.Kind) int {
 	switch k {
-	case fault.Syntax, fault.Invalid:
+	case fault.Syntax, fault.Invalid, fault.BadParams:
 		return http.StatusBadRequest
 	case fault.Unauthorized:
 		return http.StatusUnauthorized
 	case fault.Forbidden:
 		return http.StatusForbidden
-	case fault.NotFound, fault.Unknown:
+	case fault.NotFound, fault.Unknown, fault.NoMethod:
 		return http.StatusNotFound
 	case fault.TooLarge:
 		return http.StatusRequestEntityTooLarge

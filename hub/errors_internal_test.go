@@ -14,6 +14,8 @@ func TestG5EveryKindHasACode(t *testing.T) {
 		fault.Internal:     {-32603, 502},
 		fault.Syntax:       {-32700, 400},
 		fault.Invalid:      {-32600, 400},
+		fault.BadParams:    {-32602, 400},
+		fault.NoMethod:     {-32601, 404},
 		fault.Unauthorized: {-31401, 401},
 		fault.Forbidden:    {-31403, 403},
 		fault.NotFound:     {-32001, 404},
@@ -27,7 +29,7 @@ func TestG5EveryKindHasACode(t *testing.T) {
 		fault.Full:         {-31503, 503},
 		fault.Canceled:     {-32002, 499},
 	}
-	fixed := map[int]bool{-32700: true, -32600: true, -32603: true, -32001: true, -32002: true, -32003: true, -32004: true}
+	fixed := map[int]bool{-32700: true, -32600: true, -32601: true, -32602: true, -32603: true, -32001: true, -32002: true, -32003: true, -32004: true}
 	for _, k := range fault.Kinds() {
 		w, ok := want[k]
 		if !ok {

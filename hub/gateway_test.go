@@ -17,6 +17,7 @@ import (
 	"github.com/ctxgate/ctxgate/front"
 	"github.com/ctxgate/ctxgate/hub"
 	"github.com/ctxgate/ctxgate/internal/unit"
+	"github.com/ctxgate/ctxgate/limit"
 	"github.com/ctxgate/ctxgate/meter"
 	"github.com/ctxgate/ctxgate/recall"
 	"github.com/ctxgate/ctxgate/state"
@@ -35,6 +36,7 @@ type setup struct {
 	hub       hub.Config
 	http      front.HTTP
 	auth      auth.Config
+	limit     limit.Config
 	upstream  upstream.Config
 	recall    recall.Config
 	driver    state.Driver
@@ -75,17 +77,22 @@ func open(t testing.TB, base string, mend func(*setup)) *gateway {
 		t.Fatal(err)
 	}
 	m := meter.New("test", func() (meter.Store, bool) { return meter.Store{}, true })
-	door := hub.New(s.hub, hub.Deps{HTTP: s.http, Upstream: s.upstream, Transport: s.transport, Recall: r, Meter: m})
+	door, err := hub.New(hub.Settings{Hub: s.hub, HTTP: s.http, Auth: s.auth, Limit: s.limit, Upstream: s.upstream},
+		hub.Deps{Transport: s.transport, Recall: r, Meter: m, Secret: bytes.Repeat([]byte("k"), recall.MinSecret), Version: "test"})
+	if err != nil {
+		t.Fatal(err)
+	}
 	mux := http.NewServeMux()
 	door.Routes(mux)
 	if s.mount != nil {
 		s.mount(mux)
 	}
 	guard := front.NewGuard(srv.Listener.Addr().String(), nil)
-	srv.Config.Handler = front.Wrap(mux, front.Chain(auth.New(s.auth), guard, s.http, hub.Refuse)...)
+	srv.Config.Handler = front.Wrap(mux, front.Chain(auth.New(s.auth), guard, s.http, hub.Refuse, hub.ReadsToken)...)
 	srv.Start()
 	t.Cleanup(func() {
 		srv.Close()
+		door.Close()
 		transport.CloseIdleConnections()
 		_ = store.Close()
 	})

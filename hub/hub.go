@@ -1,139 +1,252 @@
-// Package hub is the MCP door. It has one route today, the gateway to a named server:
-// POST /api/mcp-gateway/{server}/rpc takes one JSON-RPC message and gives one back, with every
-// long string of the result cut to fit and kept to be read back.
+// Package hub is the MCP door. It joins many servers into one, in either era of the protocol, and
+// shortens what would flood a client's context.
 //
-// Path through the files: hub.go builds the table of servers and the routes, relay.go ★ is the
-// straight line of one call, policy.go says how a tool's strings are cut, errors.go is what a
-// failure looks like on this wire.
+// The doors: /mcp is all servers, /mcp/{server} one of them under its own names, both over
+// Streamable HTTP; [Hub.ServeStdio] is the same on stdin and stdout; and
+// /api/mcp-gateway/{server}/rpc takes one JSON-RPC message for a named server.
 //
-// Invariants: a request is read once, strictly, and forwarded as the bytes that came; of a reply
-// only the strings that were cut, and an id that the server spelled differently, change.
-// Every failure is a JSON-RPC error that carries the request's id.
+// Path through the files: hub.go holds the parts, request.go is a client's request in no era's
+// dress, serve.go the table of methods, call.go ★ the straight line of one call, route.go which
+// server is meant; shelf.go reads what servers offer, catalog.go lays it out under names.go's
+// names, list.go pages it; ask.go and park.go take a server's question to the client that caused
+// it; subscribe.go and events.go tell clients what changed. http.go, stream.go and stdio.go are the
+// doors, modern.go and legacy.go the two eras at them (legacy.go and session.go go when the older
+// era does); relay.go is the gateway of one message, recover.go the tool that reads back, policy.go
+// says how a tool's strings are cut, errors.go what a failure looks like.
+//
+// Invariants: a request is read once, strictly; of what it says only names, protocol metadata and
+// the proxy member differ on the far side, and of a reply only what was cut, the id, and what the
+// client's era wants said. Every request passes admit, whatever its era and door. What a server
+// asks reaches the client that caused it or nobody. A list never waits for a server that is
+// known to be slow. Every failure is a JSON-RPC error that carries the request's id.
 package hub
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"net/http"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
 
+	"github.com/ctxgate/ctxgate/auth"
 	"github.com/ctxgate/ctxgate/fault"
 	"github.com/ctxgate/ctxgate/front"
-	"github.com/ctxgate/ctxgate/jsonscan"
+	"github.com/ctxgate/ctxgate/internal/seal"
+	"github.com/ctxgate/ctxgate/limit"
+	"github.com/ctxgate/ctxgate/mcp"
 	"github.com/ctxgate/ctxgate/meter"
 	"github.com/ctxgate/ctxgate/recall"
 	"github.com/ctxgate/ctxgate/upstream"
 )
 
-// Config is what the door does with what passes it.
-type Config struct {
-	// How deep a message may be nested. Default 128; at most 1024.
-	MaxDepth int `key:"max_depth" min:"8" max:"1024"`
-
-	// How aggregated names are made.
-	Naming Naming `key:"naming"`
-
-	// How long strings of results are cut.
-	Masking recall.Policy `key:"masking"`
-
-	// Other rules for some servers and tools. The first one that fits a call holds.
-	Policies []Policy `key:"policies"`
-}
-
-// Naming says how tools, prompts and resources of many servers share one name space.
-type Naming struct {
-	// What stands between a server's id and a name. Default "::".
-	Separator string `key:"separator"`
-
-	// When names carry their server's id: "always", "auto" (only where two would collide) or
-	// "never". Default "always".
-	Prefix string `key:"prefix" oneof:"always,auto,never"`
-}
-
-// Default is the configuration of an empty file.
-func Default() Config {
-	return Config{
-		MaxDepth: 128,
-		Naming:   Naming{Separator: "::", Prefix: "always"},
-		Masking:  recall.DefaultPolicy(),
-	}
-}
-
-// Validate lists every problem; each text begins with the key it is about.
-func (c Config) Validate() []error {
-	var problems []error
-	if c.MaxDepth < 8 || c.MaxDepth > jsonscan.MaxDepth {
-		problems = append(problems, fmt.Errorf("max_depth: must be between 8 and %d", jsonscan.MaxDepth))
-	}
-	if c.Naming.Separator == "" {
-		problems = append(problems, errors.New("naming.separator: must not be empty"))
-	}
-	for _, err := range c.Masking.Validate() {
-		problems = append(problems, fmt.Errorf("masking.%w", err))
-	}
-	for i, p := range c.Policies {
-		for _, err := range p.validate(c.Masking) {
-			problems = append(problems, fmt.Errorf("policies[%d].%w", i, err))
-		}
-	}
-	return problems
-}
-
-// caller is a server that can be called.
-type caller interface {
-	Call(ctx context.Context, body []byte) ([]byte, error)
-	Notify(ctx context.Context, body []byte) error
-}
-
-// Hub is the door and the servers behind it.
+// Hub is the door and the servers behind it. What a configuration decides is in its plan, which
+// a reload replaces; sessions, streams and what servers offer outlive it.
 type Hub struct {
-	cfg     Config
-	http    front.HTTP
-	rules   rules
-	servers map[string]caller
-	recall  *recall.Recall
-	meter   *meter.Meter
+	deps   Deps
+	recall *recall.Recall
+	meter  *meter.Meter
+	plan   atomic.Pointer[plan]
+
+	sessionSeal *seal.Sealer
+	stateSeal   *seal.Sealer
+
+	shelves  shelves
+	sessions sessions
+	listens  listens
+	lot      lot
+	subs     subscriptions
+	closing  chan struct{}
+	once     sync.Once
 }
 
 // Deps is what a Hub is made of.
 type Deps struct {
-	HTTP      front.HTTP
-	Upstream  upstream.Config
 	Transport http.RoundTripper
 	Recall    *recall.Recall
 	Meter     *meter.Meter
+	Secret    []byte   // the root of session tokens
+	Env       []string // the gateway's environment, of which programs get a part
+	Sole      bool     // there is one client only, on stdin and stdout
+	Version   string
 }
 
-// New builds the door from a valid configuration.
-func New(cfg Config, d Deps) *Hub {
-	h := &Hub{
-		cfg: cfg, http: d.HTTP, rules: compile(cfg), servers: map[string]caller{},
-		recall: d.Recall, meter: d.Meter,
+// Settings is the part of the configuration that a hub needs.
+type Settings struct {
+	Hub      Config
+	HTTP     front.HTTP
+	Auth     auth.Config
+	Limit    limit.Config
+	Upstream upstream.Config
+}
+
+// plan is everything that one configuration decides. A request is decided under one plan.
+type plan struct {
+	Settings
+	gate    *auth.Gate
+	limiter *limit.Limiter
+	rules   rules
+	order   []*upstream.Remote
+	remotes map[string]*upstream.Remote
+	raw     map[string]*upstream.RPC // servers of plain JSON-RPC, for messages that go as they came
+}
+
+// New builds the door from a valid configuration. Servers are started by Start, or by the first
+// client where there is only one.
+func New(s Settings, d Deps) (*Hub, error) {
+	h := &Hub{deps: d, recall: d.Recall, meter: d.Meter, closing: make(chan struct{})}
+	var err error
+	if h.sessionSeal, err = seal.New(d.Secret, "session"); err != nil {
+		return nil, err
 	}
-	for _, s := range d.Upstream.Servers {
-		d.Meter.Server(s.ID)
-		if s.RPC == "" {
-			h.servers[s.ID] = notYet{}
-			continue
+	if h.stateSeal, err = seal.New(d.Secret, "request state"); err != nil {
+		return nil, err
+	}
+	h.shelves.init(h)
+	h.sessions.init()
+	h.lot.init()
+	h.subs.init()
+	h.plan.Store(h.newPlan(s, nil))
+	return h, nil
+}
+
+// Start starts the servers. A hub with one client starts them when it comes.
+func (h *Hub) Start() {
+	if h.deps.Sole {
+		return
+	}
+	for _, r := range h.plan.Load().order {
+		r.Start()
+	}
+	go h.tidy()
+}
+
+// newPlan makes a plan; servers of the old one that are the same are taken over as they are.
+func (h *Hub) newPlan(s Settings, old *plan) *plan {
+	p := &plan{
+		Settings: s, gate: auth.New(s.Auth), limiter: limit.New(s.Limit, time.Now), rules: compile(s.Hub),
+		remotes: map[string]*upstream.Remote{}, raw: map[string]*upstream.RPC{},
+	}
+	for _, entry := range s.Upstream.Servers {
+		h.meter.Server(entry.ID)
+		r := h.remote(entry, s, old)
+		p.order = append(p.order, r)
+		p.remotes[entry.ID] = r
+		if entry.RPC != "" {
+			p.raw[entry.ID] = upstream.NewRPC(entry, s.Upstream, h.deps.Transport)
 		}
-		h.servers[s.ID] = upstream.NewRPC(s, d.Upstream, d.Transport)
 	}
-	return h
+	return p
+}
+
+func (h *Hub) remote(entry upstream.Server, s Settings, old *plan) *upstream.Remote {
+	if old != nil {
+		if r := old.remotes[entry.ID]; r != nil && r.Same(entry, s.Upstream) {
+			return r
+		}
+	}
+	return upstream.NewRemote(entry, s.Upstream, upstream.Deps{
+		Transport: h.deps.Transport, Listener: h, Env: h.deps.Env,
+		Limits: func() (depth, chars int) {
+			p := h.plan.Load()
+			return p.Hub.MaxDepth, p.rules.least()
+		},
+		Count: func(error) { h.meter.Restart(entry.ID) },
+	})
+}
+
+// Apply puts a new configuration into force: what is new is started, what is gone is closed when
+// its calls are done, and what is the same goes on untouched.
+func (h *Hub) Apply(s Settings) {
+	old := h.plan.Load()
+	next := h.newPlan(s, old)
+	if !h.deps.Sole {
+		for _, r := range next.order {
+			r.Start()
+		}
+	} else if client, peer, ok := h.sessions.sole(); ok {
+		for _, r := range next.order {
+			r.StartFor(client, peer)
+		}
+	}
+	h.plan.Store(next)
+	h.shelves.replan(next)
+	for id, r := range old.remotes {
+		if next.remotes[id] != r {
+			go r.Retire(s.HTTP.DrainGrace.D())
+		}
+	}
+}
+
+// End tells everybody who holds a stream that it ends. Calls under way go on.
+func (h *Hub) End() { h.once.Do(func() { close(h.closing) }) }
+
+// Close ends the servers.
+func (h *Hub) Close() {
+	h.End()
+	var wg sync.WaitGroup
+	for _, r := range h.plan.Load().order {
+		wg.Go(r.Close)
+	}
+	wg.Wait()
+}
+
+// tidy ends what nobody uses any more.
+func (h *Hub) tidy() {
+	t := time.NewTicker(30 * time.Second)
+	defer t.Stop()
+	for {
+		select {
+		case <-h.closing:
+			return
+		case now := <-t.C:
+			h.sessions.sweep(h, now)
+			h.lot.sweep(now)
+			h.shelves.refresh()
+		}
+	}
 }
 
 // Routes mounts the door.
 func (h *Hub) Routes(mux *http.ServeMux) {
 	mux.HandleFunc("POST /api/mcp-gateway/{server}/rpc", h.serveRPC)
 	mux.HandleFunc("/api/mcp-gateway/{server}/rpc", notPOST)
+	for _, path := range []string{"/mcp", "/mcp/{server}"} {
+		mux.HandleFunc(path, h.serveMCP)
+	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		Refuse(w, r, fault.New(fault.NotFound, "there is nothing at this path"))
 	})
 }
 
-// notYet stands for the kinds of server that this version cannot reach.
-type notYet struct{}
+// admit is asked once for every request, whatever its method, era and door.
+func (h *Hub) admit(p *plan, req *request) error {
+	if wait, ok := p.limiter.Take(req.who.Subject()); !ok {
+		err := fault.New(fault.RateLimited, "Rate limit exceeded")
+		err.RetryAfter = wait
+		return err
+	}
+	return nil
+}
 
-var errNotYet = fault.New(fault.Unavailable, "this version reaches only servers with an rpc address")
+// notified are the servers that get a kind of notification of clients (A7).
+func (p *plan) notified(method string) []*upstream.Remote {
+	for _, r := range p.Hub.Notifications {
+		if glob(r.Method).MatchString(method) {
+			return slices.DeleteFunc(slices.Clone(p.order), func(s *upstream.Remote) bool { return !slices.Contains(r.Servers, s.ID()) })
+		}
+	}
+	return p.order
+}
 
-func (notYet) Call(context.Context, []byte) ([]byte, error) { return nil, errNotYet }
-func (notYet) Notify(context.Context, []byte) error         { return errNotYet }
+// call is a request of our own to a server.
+func ask(ctx context.Context, l *upstream.Lane, call *upstream.Call) (mcp.Result, error) {
+	m, err := l.Call(ctx, call)
+	if err != nil {
+		return mcp.Result{}, err
+	}
+	if m.IsError {
+		return mcp.Result{}, fault.New(fault.BadReply, "the server refused "+call.Method)
+	}
+	return mcp.ReadResult(m)
+}

@@ -8,7 +8,6 @@ import (
 
 	"github.com/ctxgate/ctxgate/internal/unit"
 	"github.com/ctxgate/ctxgate/recall"
-	"github.com/ctxgate/ctxgate/rpc"
 )
 
 // Policy is a rule for some servers and tools. What it does not say stays as [masking] has it.
@@ -37,6 +36,9 @@ type Policy struct {
 
 	// Overrides masking.hard_limit_bytes.
 	HardLimit *unit.Bytes `key:"hard_limit_bytes"`
+
+	// Overrides masking.json.
+	JSON *bool `key:"json"`
 }
 
 // SetDefaults fills what a rule does not say.
@@ -62,6 +64,7 @@ func (p Policy) over(base recall.Policy) recall.Policy {
 	set(&base.TailChars, p.TailChars)
 	set(&base.RecoverLine, p.RecoverLine)
 	set(&base.HardLimit, p.HardLimit)
+	set(&base.JSON, p.JSON)
 	if p.Reduce == "none" {
 		base.MaxChars = math.MaxInt
 	}
@@ -98,12 +101,17 @@ func glob(pattern string) *regexp.Regexp {
 	return regexp.MustCompile("(?s)^" + strings.ReplaceAll(regexp.QuoteMeta(pattern), `\*`, ".*") + "$")
 }
 
-// find is the policy for a call: that of the first rule that fits it, or the general one.
-func (r rules) find(server string, req rpc.Request) recall.Policy {
-	tool := ""
-	if req.Method == "tools/call" {
-		tool = req.Name
+// least is the length from which a string may be cut by any rule.
+func (r rules) least() int {
+	least := r.rest.MaxChars
+	for _, rule := range r.list {
+		least = min(least, rule.policy.MaxChars)
 	}
+	return least
+}
+
+// find is the policy for a call: that of the first rule that fits it, or the general one.
+func (r rules) find(server, tool string) recall.Policy {
 	for _, rule := range r.list {
 		if rule.server.MatchString(server) && rule.tool.MatchString(tool) {
 			return rule.policy

@@ -3,26 +3,24 @@ package hub
 import (
 	"bytes"
 	"context"
-	"errors"
 	"log/slog"
 	"net/http"
-	"os"
 	"strconv"
 	"strings"
 
-	"github.com/ctxgate/ctxgate/auth"
 	"github.com/ctxgate/ctxgate/fault"
 	"github.com/ctxgate/ctxgate/front"
-	"github.com/ctxgate/ctxgate/internal/slurp"
 	"github.com/ctxgate/ctxgate/jsonscan"
-	"github.com/ctxgate/ctxgate/meter"
+	"github.com/ctxgate/ctxgate/mcp"
 	"github.com/ctxgate/ctxgate/recall"
 	"github.com/ctxgate/ctxgate/rpc"
+	"github.com/ctxgate/ctxgate/upstream"
 )
 
-// serveRPC takes one message for a named server.
+// serveRPC takes one message for a named server and gives one back: the gateway of the clauses G.
 func (h *Hub) serveRPC(w http.ResponseWriter, r *http.Request) {
-	req, err := h.read(w, r)
+	req := &request{plan: h.plan.Load()}
+	err := h.readRPC(w, r, req)
 	if err == nil {
 		err = h.relay(w, r, req)
 	}
@@ -31,72 +29,161 @@ func (h *Hub) serveRPC(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// read takes the message off the wire and parses it, once and for all.
-func (h *Hub) read(w http.ResponseWriter, r *http.Request) (rpc.Request, error) {
-	body, err := slurp.Claimed(r.Body, r.ContentLength, int64(h.http.MaxRequestBytes))
-	var tooLarge *http.MaxBytesError
-	switch {
-	case errors.Is(err, slurp.ErrTooLarge), errors.As(err, &tooLarge):
-		return rpc.Request{}, fault.Wrap(fault.TooLarge, "the request is too large", err)
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		return rpc.Request{}, fault.Wrap(fault.Stalled, "the request did not arrive in time", err)
-	case err != nil:
-		return rpc.Request{}, fault.Wrap(fault.Canceled, "the request did not arrive whole", err)
-	}
-	front.BodyRead(w)
-	req, err := rpc.ParseRequest(body, h.cfg.MaxDepth)
-	front.Remember(r.Context(), req.ID)
-	return req, err
-}
-
-// relay carries one message to its server and its reply back. This is the path the gateway
-// exists for; read it first.
-func (h *Hub) relay(w http.ResponseWriter, r *http.Request, req rpc.Request) error {
-	ctx := r.Context()
-	who, err := auth.From(ctx)
+// readRPC takes the message off the wire, parses it, once and for all, and says who sent it.
+func (h *Hub) readRPC(w http.ResponseWriter, r *http.Request, req *request) error {
+	body, err := h.readBody(w, r, req.plan)
 	if err != nil {
 		return err
 	}
+	req.Request, err = rpc.ParseRequest(body, req.plan.Hub.MaxDepth)
+	front.Remember(r.Context(), req.ID)
+	bad := err
+	if bad == nil {
+		req.params, err = mcp.ReadParams(req.Params)
+	}
+	if err != nil && bad == nil {
+		return fault.Wrap(fault.Invalid, "invalid request", err)
+	}
+	if req.who, err = h.identify(w, r, req.plan, req.params); err != nil {
+		req.ID = rpc.ID{} // nothing is said to who is not let in
+		return err
+	}
+	return bad
+}
+
+// relay carries one message to its server and its reply back.
+func (h *Hub) relay(w http.ResponseWriter, r *http.Request, req *request) error {
+	ctx := r.Context()
 	id := r.PathValue("server")
-	server, ok := h.servers[id]
+	remote, ok := req.plan.remotes[id]
 	if !ok {
 		return fault.New(fault.NotFound, "unknown server "+strconv.Quote(clip(id)))
 	}
+	if err := h.admit(req.plan, req); err != nil {
+		return err
+	}
 	front.Note(ctx, slog.String("server", id), slog.String("rpc", clip(req.Method)))
 	if req.IsNotification() {
-		err := h.timed(id, func() error { return server.Notify(ctx, req.Body) })
+		err := h.timed(id, func() error { return h.notifyRaw(ctx, req, remote) })
 		if err != nil { // a notification has no reply to put this into
 			slog.WarnContext(ctx, "a notification was not delivered", "server", id, "error", err)
 		}
 		w.WriteHeader(http.StatusAccepted)
 		return nil
 	}
-	policy := h.rules.find(id, req)
-	var reply rpc.Reply
-	err = h.timed(id, func() (err error) {
-		reply, err = h.call(r, server, req, policy)
+	tool := ""
+	if req.Method == mcp.ToolsCall {
+		tool = req.Name
+	}
+	policy := req.plan.rules.find(id, tool)
+	var got rpc.Reply
+	err := h.timed(id, func() (err error) {
+		got, err = h.callRaw(ctx, req, remote, policy)
 		return err
 	})
 	if err != nil {
 		return err
 	}
 	cut := h.recall.Shrink(ctx, recall.Doc{
-		Tenant: who.Tenant(), From: recall.Origin{Server: id, Tool: clip(req.Name)}, Body: reply.Body, Strings: reply.Strings,
+		Tenant: req.who.Tenant(), From: recall.Origin{Server: id, Tool: clip(req.Name)}, Body: got.Body, Strings: got.Strings,
 	}, policy)
-	edits := restoreID(reply, req, cut.Edits)
-	h.count(ctx, id, reply, edits, cut)
-	h.send(w, r, reply.Body, edits)
+	edits := restoreID(got, req.Request, cut.Edits)
+	h.count(ctx, id, got, edits, cut)
+	h.sendRPC(w, r, got.Body, edits)
 	return nil
 }
 
-// timed counts a call while it runs. One that panics counts as an internal error.
-func (h *Hub) timed(server string, call func() error) error {
-	done := h.meter.Begin(server)
-	result := fault.Internal.String()
-	defer func() { done(result) }()
-	err := call()
-	result = outcome(err)
-	return err
+// notifyRaw passes a notification on. Those that begin a session are the gateway's own affair
+// where it keeps one.
+func (h *Hub) notifyRaw(ctx context.Context, req *request, remote *upstream.Remote) error {
+	if raw := req.plan.raw[remote.ID()]; raw != nil {
+		return raw.Notify(ctx, req.bare())
+	}
+	if strings.HasPrefix(req.Method, mcp.Initialized) || req.Method == mcp.Cancelled {
+		return nil
+	}
+	return remote.Shared().Notify(req.Method, req.params.With([]jsonscan.Change{{Key: "proxy"}}, nil))
+}
+
+// bare is the message as it came or, where it holds a token that is ours alone, without it (A8).
+func (r *request) bare() []byte {
+	if _, ok := r.params.Get("proxy"); !ok {
+		return r.Body
+	}
+	top, err := jsonscan.FieldsOf(r.Body)
+	if err != nil {
+		return r.Body
+	}
+	return top.With(jsonscan.Change{Key: "params", Value: r.params.With([]jsonscan.Change{{Key: "proxy"}}, nil)})
+}
+
+// callRaw asks the server and checks that what it answers is a reply to this request.
+func (h *Hub) callRaw(ctx context.Context, req *request, remote *upstream.Remote, policy recall.Policy) (rpc.Reply, error) {
+	raw := req.plan.raw[remote.ID()]
+	if raw == nil {
+		return h.callConnected(ctx, req, remote)
+	}
+	body, err := raw.Call(ctx, req.bare())
+	if err != nil {
+		return rpc.Reply{}, err
+	}
+	got, err := rpc.ParseReply(body, req.plan.Hub.MaxDepth, policy.MaxChars)
+	if err != nil {
+		return rpc.Reply{}, err
+	}
+	// A server that could not read the request answers with an error and no id.
+	anonymous := got.IsError && string(got.MessageID().Raw()) == "null"
+	if !anonymous && !got.MessageID().Is(req.ID) {
+		return rpc.Reply{}, fault.New(fault.BadReply, "the server answered another request")
+	}
+	return got, nil
+}
+
+// callConnected makes the call over the server's MCP connection, whose greeting is done.
+func (h *Hub) callConnected(ctx context.Context, req *request, remote *upstream.Remote) (rpc.Reply, error) {
+	lane := remote.Shared()
+	if lane == nil {
+		return rpc.Reply{}, fault.New(fault.Unavailable, "the server is not started")
+	}
+	switch req.Method {
+	case mcp.Ping:
+		return ownReply(req, []byte("{}")), nil
+	case mcp.Initialize:
+		conn, err := lane.Conn(ctx)
+		if err != nil {
+			return rpc.Reply{}, err
+		}
+		return ownReply(req, greetingOf(conn.Hello(), remote.ID())), nil
+	}
+	m, err := lane.Call(ctx, &upstream.Call{Method: req.Method, Params: req.params, Changes: []jsonscan.Change{{Key: "proxy"}}})
+	return m.Reply, err
+}
+
+// ownReply is a reply of ours in the form of a server's.
+func ownReply(req *request, result []byte) rpc.Reply {
+	got, _ := rpc.ParseReply(rpc.AppendResult(nil, req.ID, result), 0, int(^uint(0)>>1))
+	return got
+}
+
+// greetingOf is what a server said of itself, as it would say it in initialize.
+func greetingOf(h upstream.Hello, id string) []byte {
+	version, info, caps := h.Version, h.Info, h.Capabilities
+	if h.Era == mcp.EraModern {
+		version = mcp.V20251125
+	}
+	if info == nil {
+		info = append(append([]byte(`{"name":`), mcp.Quote(id)...), `,"version":""}`...)
+	}
+	if caps == nil {
+		caps = []byte("{}")
+	}
+	dst := append([]byte(`{"protocolVersion":`), mcp.Quote(version)...)
+	dst = append(append(dst, `,"capabilities":`...), caps...)
+	dst = append(append(dst, `,"serverInfo":`...), info...)
+	if h.Instructions != "" {
+		dst = jsonscan.AppendString(append(dst, `,"instructions":`...), h.Instructions)
+	}
+	return append(dst, '}')
 }
 
 // clip bounds a text that somebody else chose, for logs, answers and what is kept beside an
@@ -107,24 +194,6 @@ func clip(s string) string {
 		return s
 	}
 	return strings.ToValidUTF8(s[:most], "") + "…"
-}
-
-// call asks the server and checks that what it answers is a reply to this request.
-func (h *Hub) call(r *http.Request, server caller, req rpc.Request, policy recall.Policy) (rpc.Reply, error) {
-	body, err := server.Call(r.Context(), req.Body)
-	if err != nil {
-		return rpc.Reply{}, err
-	}
-	reply, err := rpc.ParseReply(body, h.cfg.MaxDepth, policy.MaxChars)
-	if err != nil {
-		return rpc.Reply{}, err
-	}
-	// A server that could not read the request answers with an error and no id.
-	anonymous := reply.IsError && string(reply.MessageID().Raw()) == "null"
-	if !anonymous && !reply.MessageID().Is(req.ID) {
-		return rpc.Reply{}, fault.New(fault.BadReply, "the server answered another request")
-	}
-	return reply, nil
 }
 
 // restoreID puts the id back as the client wrote it, where the server spelled it differently.
@@ -141,34 +210,12 @@ func restoreID(reply rpc.Reply, req rpc.Request, edits []jsonscan.Edit) []jsonsc
 	return append(edits[:at:at], append([]jsonscan.Edit{id}, edits[at:]...)...)
 }
 
-// count says what became of a reply, in the metrics and in the log.
-func (h *Hub) count(ctx context.Context, server string, reply rpc.Reply, edits []jsonscan.Edit, cut recall.Shrunk) {
-	h.meter.Count(server, meter.Reply{
-		BytesIn: int64(len(reply.Body)), BytesOut: int64(jsonscan.SplicedLen(reply.Body, edits)),
-		CharsCut: cut.Chars, Kept: cut.Kept, Whole: cut.Whole, Lost: cut.Lost,
-	})
-	if cut.Chars > 0 {
-		front.Note(ctx, slog.Int64("chars_cut", cut.Chars))
-	}
-	if cut.Err != nil {
-		slog.WarnContext(ctx, "text was sent whole: its original could not be kept", "server", server, "error", cut.Err)
-	}
-}
-
-func (h *Hub) send(w http.ResponseWriter, r *http.Request, body []byte, edits []jsonscan.Edit) {
+func (h *Hub) sendRPC(w http.ResponseWriter, r *http.Request, body []byte, edits []jsonscan.Edit) {
 	size := int64(jsonscan.SplicedLen(body, edits))
-	front.BeginReply(w, h.http, size)
+	front.BeginReply(w, h.plan.Load().HTTP, size)
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Content-Length", strconv.FormatInt(size, 10))
 	if err := jsonscan.Splice(w, body, edits); err != nil {
 		slog.DebugContext(r.Context(), "the client did not take the reply", "error", err)
 	}
-}
-
-// outcome is a call's metric label.
-func outcome(err error) string {
-	if err == nil {
-		return "ok"
-	}
-	return fault.KindOf(err).String()
 }

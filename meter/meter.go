@@ -26,6 +26,8 @@ type Meter struct {
 	kept          *prometheus.CounterVec
 	whole         *prometheus.CounterVec
 	unrecoverable *prometheus.CounterVec
+	restarts      *prometheus.CounterVec
+	up            *prometheus.GaugeVec
 }
 
 // Store is what is kept at the moment of a scrape.
@@ -52,8 +54,12 @@ func New(version string, store func() (Store, bool)) *Meter {
 		kept:          byServer("ctxgate_originals_kept_total", "Strings cut whose originals can be read back."),
 		whole:         byServer("ctxgate_sent_whole_total", "Strings sent whole because their originals could not be kept."),
 		unrecoverable: byServer("ctxgate_unrecoverable_total", "Strings cut for good. Must stay 0 unless recall is off or hard_limit_bytes is set."),
+		restarts: byServer("ctxgate_server_restarts_total", "Connections to a server that were lost, and programs that ended; each is made again."),
+		up: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "ctxgate_server_up", Help: "1 while the connection that all clients share is up.",
+		}, []string{"server"}),
 	}
-	m.registry.MustRegister(m.calls, m.inFlight, m.bytesIn, m.bytesOut, m.charsCut, m.kept, m.whole, m.unrecoverable,
+	m.registry.MustRegister(m.restarts, m.up, m.calls, m.inFlight, m.bytesIn, m.bytesOut, m.charsCut, m.kept, m.whole, m.unrecoverable,
 		&storeCollector{ask: store}, buildInfo(version), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -67,9 +73,21 @@ func buildInfo(version string) prometheus.Collector {
 // Server makes a server's series exist from the start, so that a counter that must stay 0 is
 // there to be seen at 0.
 func (m *Meter) Server(id string) {
-	for _, c := range []*prometheus.CounterVec{m.bytesIn, m.bytesOut, m.charsCut, m.kept, m.whole, m.unrecoverable} {
+	for _, c := range []*prometheus.CounterVec{m.bytesIn, m.bytesOut, m.charsCut, m.kept, m.whole, m.unrecoverable, m.restarts} {
 		c.WithLabelValues(id)
 	}
+}
+
+// Restart counts a connection that was lost.
+func (m *Meter) Restart(server string) { m.restarts.WithLabelValues(server).Inc() }
+
+// Up says whether the connection that all clients share is up.
+func (m *Meter) Up(server string, up bool) {
+	v := 0.0
+	if up {
+		v = 1
+	}
+	m.up.WithLabelValues(server).Set(v)
 }
 
 // Begin counts a call under way; the function it returns ends it with its outcome.

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ctxgate/ctxgate/config"
+	"github.com/ctxgate/ctxgate/internal/child"
 )
 
 // The exit codes, as --help documents them.
@@ -33,7 +34,10 @@ type exitError struct {
 func (e *exitError) Error() string { return e.err.Error() }
 func (e *exitError) Unwrap() error { return e.err }
 
-func main() { os.Exit(run()) }
+func main() {
+	child.Lifeline() // a process that was started to watch over a server does only that
+	os.Exit(run())
+}
 
 func run() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -71,12 +75,13 @@ Start with a file ctxgate.toml:
 
   [[servers]]
   id = "files"
-  rpc = "http://127.0.0.1:8004"
+  command = ["npx", "-y", "@modelcontextprotocol/server-filesystem", "/home/me/project"]
 
 then
 
   ctxgate check      # is the file right?
-  ctxgate serve      # run; agents POST to http://127.0.0.1:8000/api/mcp-gateway/files/rpc
+  ctxgate serve      # run; agents connect to http://127.0.0.1:8000/mcp
+  ctxgate stdio      # or: be one MCP server on stdin and stdout
   ctxgate recover ID # read back what a marker says was cut
 
 The config file is the one named with --config, else $CTXGATE_CONFIG, else
@@ -95,7 +100,7 @@ line is wrong; 4 (recover) the id is unknown or has expired.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &exitError{exitUsage, err} })
-	cmd.AddCommand(serveCommand(), checkCommand(), recoverCommand(), versionCommand())
+	cmd.AddCommand(serveCommand(), stdioCommand(), checkCommand(), recoverCommand(), versionCommand())
 	for _, c := range append(cmd.Commands(), cmd) {
 		c.Args = usage(c.Args)
 	}

@@ -1,0 +1,61 @@
+package hub
+
+import (
+	"github.com/ctxgate/ctxgate/jsonscan"
+	"github.com/ctxgate/ctxgate/rpc"
+	"github.com/ctxgate/ctxgate/upstream"
+)
+
+// maxSubscriptions is how many resources one client may watch.
+const maxSubscriptions = 1000
+
+// Changed makes the hub the listener of its servers: their lists are read again.
+func (h *Hub) Changed(l *upstream.Lane, _ rpc.Message) { h.shelves.reread(l) }
+
+// Updated tells who watches a resource that it changed.
+func (h *Hub) Updated(l *upstream.Lane, note rpc.Message) {
+	params, err := jsonscan.ReadFields(note.Body, note.Params)
+	if err != nil {
+		return
+	}
+	h.subs.tell(l, params.Text("uri"), note)
+}
+
+// Said passes on what a server says to nobody in particular (A7).
+func (h *Hub) Said(l *upstream.Lane, note rpc.Message) {
+	h.sessions.each(func(s *session) {
+		if l.Shared() {
+			s.Notify(l.Server(), note)
+		}
+	})
+}
+
+// Turned notes that a server came or went.
+func (h *Hub) Turned(l *upstream.Lane, up bool) {
+	if l.Shared() {
+		h.meter.Up(l.Server(), up)
+	}
+	if up {
+		h.shelves.reread(l)
+	} else {
+		h.shelves.failed(l)
+	}
+}
+
+// tellChanged tells the clients of a class that one of their lists is not what it was.
+func (h *Hub) tellChanged(class string, k kind) {
+	note := []byte(`{"jsonrpc":"2.0","method":"` + listing[k].changed + `"}`)
+	h.sessions.each(func(s *session) {
+		if upstream.Class(s.client) == class {
+			_ = s.send(note)
+		}
+	})
+	h.listens.each(func(l *listening) {
+		if upstream.Class(l.req.client) == class && l.flags[flagOf[k]] {
+			l.changed(listing[k].changed)
+		}
+	})
+}
+
+// flagOf is what a listener says to be told of a list.
+var flagOf = map[kind]string{tools: "toolsListChanged", prompts: "promptsListChanged", resources: "resourcesListChanged"}

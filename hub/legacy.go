@@ -1,0 +1,189 @@
+package hub
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"github.com/ctxgate/ctxgate/fault"
+	"github.com/ctxgate/ctxgate/jsonscan"
+	"github.com/ctxgate/ctxgate/mcp"
+	"github.com/ctxgate/ctxgate/rpc"
+)
+
+// This file and session.go are the older era at the doors: what begins with initialize. They go
+// when it does.
+
+// maxBatch is how many messages of 2025-03-26 may come at once.
+const maxBatch = 64
+
+// postLegacy serves one message of the older era. A client that leaves does not cancel.
+func (h *Hub) postLegacy(w http.ResponseWriter, r *http.Request, req *request, body []byte, isReply bool) {
+	req.era = mcp.EraLegacy
+	if req.Method == mcp.Initialize && !isReply {
+		h.initializeHTTP(w, r, req)
+		return
+	}
+	held, err := h.sessionOf(r, req)
+	if err != nil {
+		status := http.StatusNotFound
+		if r.Header.Get(mcp.HeaderSession) == "" {
+			status = http.StatusBadRequest
+		}
+		if fault.KindOf(err) == fault.Full {
+			status = http.StatusServiceUnavailable
+		}
+		h.refuseHTTP(w, r, mcp.EraLegacy, status, req.ID, err)
+		return
+	}
+	req.join(held)
+	switch {
+	case isReply:
+		h.takeReply(held, body)
+		w.WriteHeader(http.StatusAccepted)
+	case req.IsNotification():
+		h.heed(req)
+		w.WriteHeader(http.StatusAccepted)
+	default:
+		s := newStream(w, r, req.plan.HTTP)
+		req.peer = &waiter{req: req, out: s}
+		ctx, done := held.begin(context.WithoutCancel(r.Context()), req.ID)
+		defer done()
+		h.answerHTTP(ctx, w, s, req)
+	}
+}
+
+// join makes a request one of a session.
+func (r *request) join(held *session) {
+	r.held, r.client, r.level = held, held.client, held.logLevel()
+}
+
+// sessionOf finds the session that a request names.
+func (h *Hub) sessionOf(r *http.Request, req *request) (*session, error) {
+	id := r.Header.Get(mcp.HeaderSession)
+	if id == "" {
+		return nil, fault.New(fault.Invalid, "the session id is missing: initialize first")
+	}
+	if v := r.Header.Get(mcp.HeaderVersion); v != "" && mcp.EraOf(v) != mcp.EraLegacy {
+		return nil, fault.New(fault.Invalid, "the protocol version is not one of the session's")
+	}
+	return h.session(id, req.who, req.only)
+}
+
+// initializeHTTP begins a session.
+func (h *Hub) initializeHTTP(w http.ResponseWriter, r *http.Request, req *request) {
+	if req.IsNotification() {
+		h.refuseHTTP(w, r, mcp.EraLegacy, 0, req.ID, fault.New(fault.Invalid, "initialize must have an id"))
+		return
+	}
+	err := h.admit(req.plan, req)
+	if err == nil {
+		req.client = clientOf(req.params)
+		req.held, err = h.openSession(req.who, req.client, req.only)
+	}
+	if err != nil {
+		h.refuseHTTP(w, r, mcp.EraLegacy, 0, req.ID, err)
+		return
+	}
+	w.Header().Set(mcp.HeaderSession, req.held.id)
+	newStream(w, r, req.plan.HTTP).finish(http.StatusOK, h.greeting(r.Context(), req))
+}
+
+// clientOf is what a client says of itself in initialize.
+func clientOf(params mcp.Params) mcp.Client {
+	c := mcp.Client{Version: mcp.Negotiate(params.Text("protocolVersion")), Capabilities: []byte("{}")}
+	if raw, ok := params.Get("capabilities"); ok && raw[0] == '{' {
+		c.Capabilities = raw
+	}
+	if raw, ok := params.Get("clientInfo"); ok && raw[0] == '{' {
+		c.Info = raw
+	}
+	return c
+}
+
+// greeting is the answer to initialize.
+func (h *Hub) greeting(ctx context.Context, req *request) reply {
+	dst := append([]byte(`{"protocolVersion":`), mcp.Quote(req.client.Version)...)
+	dst = append(append(dst, `,"capabilities":`+offered+`,"serverInfo":`...), h.serverInfo()...)
+	if text := h.instructions(ctx, req); text != "" {
+		dst = jsonscan.AppendString(append(dst, `,"instructions":`...), text)
+	}
+	return result(req, append(dst, '}'))
+}
+
+// takeReply takes a client's answer to a server's question.
+func (h *Hub) takeReply(held *session, body []byte) {
+	r, err := rpc.ParseReply(body, h.plan.Load().Hub.MaxDepth, int(^uint(0)>>1))
+	if err == nil {
+		held.answered(r)
+	}
+}
+
+// heed does what a client's notification asks for.
+func (h *Hub) heed(req *request) {
+	switch req.Method {
+	case mcp.Initialized:
+	case mcp.Cancelled:
+		if id, ok := req.params.Get("requestId"); ok {
+			req.held.cancel(id)
+		}
+	case mcp.Progress: // on a question of a server, whose token it is not ours to know
+	default:
+		h.forward(req)
+	}
+}
+
+// serveGet opens the stream for what belongs to no request.
+func (h *Hub) serveGet(w http.ResponseWriter, r *http.Request) {
+	held, err := h.streamSession(w, r)
+	if err != nil {
+		return
+	}
+	s := newStream(w, r, h.plan.Load().HTTP)
+	if !s.accepts {
+		h.refuseHTTP(w, r, mcp.EraLegacy, http.StatusNotAcceptable, rpc.ID{}, fault.New(fault.Invalid, "an event stream is all there is here"))
+		return
+	}
+	s.manual = true
+	if err := held.listen(s); err != nil {
+		h.refuseHTTP(w, r, mcp.EraLegacy, 0, rpc.ID{}, err)
+		return
+	}
+	defer held.unlisten(s)
+	s.run(r.Context(), h.closing, nil)
+}
+
+// serveDelete ends a session.
+func (h *Hub) serveDelete(w http.ResponseWriter, r *http.Request) {
+	held, err := h.streamSession(w, r)
+	if err != nil {
+		return
+	}
+	h.sessions.end(h, held)
+	w.WriteHeader(http.StatusNoContent)
+}
+
+var errNoGet = errors.New("refused")
+
+// streamSession finds the session of a request that has no body. The newer era has none, and so
+// nothing here.
+func (h *Hub) streamSession(w http.ResponseWriter, r *http.Request) (*session, error) {
+	p := h.plan.Load()
+	who, err := h.identify(w, r, p, mcp.Params{})
+	if err != nil {
+		h.refuseHTTP(w, r, mcp.EraLegacy, 0, rpc.ID{}, err)
+		return nil, errNoGet
+	}
+	req := &request{who: who, only: r.PathValue("server"), plan: p}
+	if r.Header.Get(mcp.HeaderSession) == "" || mcp.EraOf(r.Header.Get(mcp.HeaderVersion)) == mcp.EraModern {
+		w.Header().Set("Allow", http.MethodPost)
+		h.refuseHTTP(w, r, mcp.EraLegacy, http.StatusMethodNotAllowed, rpc.ID{}, fault.New(fault.Invalid, "there is no session to serve"))
+		return nil, errNoGet
+	}
+	held, err := h.sessionOf(r, req)
+	if err != nil {
+		h.refuseHTTP(w, r, mcp.EraLegacy, http.StatusNotFound, rpc.ID{}, err)
+		return nil, errNoGet
+	}
+	return held, nil
+}

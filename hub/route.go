@@ -1,0 +1,198 @@
+package hub
+
+import (
+	"context"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/ctxgate/ctxgate/fault"
+	"github.com/ctxgate/ctxgate/jsonscan"
+	"github.com/ctxgate/ctxgate/mcp"
+	"github.com/ctxgate/ctxgate/upstream"
+)
+
+// target is where a request goes, and what of its params is different there.
+type target struct {
+	remote  *upstream.Remote
+	name    string // the server's own name of the tool, prompt or resource
+	changes []jsonscan.Change
+	rename  func(uri string) string // a resource's name here, for what the reply says; nil to leave it
+}
+
+// route finds the server that a request is for.
+func (h *Hub) route(ctx context.Context, req *request) (target, error) {
+	switch req.Method {
+	case mcp.ToolsCall, mcp.PromptsGet:
+		k := tools
+		if req.Method == mcp.PromptsGet {
+			k = prompts
+		}
+		return h.byName(ctx, req, k, "name", req.Name)
+	case mcp.ResourcesRead, mcp.Subscribe, mcp.Unsubscribe:
+		return h.byURI(ctx, req, "uri", req.URI)
+	case mcp.Complete:
+		return h.byRef(ctx, req)
+	}
+	if req.only != "" {
+		return h.whole(req)
+	}
+	return target{}, fault.New(fault.NoMethod, "Method not found")
+}
+
+// whole sends everything to the one server of the door.
+func (h *Hub) whole(req *request) (target, error) {
+	return target{remote: req.plan.remotes[req.only]}, nil
+}
+
+func (h *Hub) byName(ctx context.Context, req *request, k kind, key, shown string) (target, error) {
+	if shown == "" {
+		return target{}, invalidParams("params." + key + " is missing")
+	}
+	if req.only != "" {
+		return target{remote: req.plan.remotes[req.only], name: shown}, nil
+	}
+	var t target
+	if e, ok := h.shelves.seen(req, k, shown); ok {
+		t = target{remote: req.plan.remotes[e.server], name: e.key}
+	} else if server, name, ok := splitName(shown, req.plan.Hub.Naming.Separator, req.plan.knows); ok {
+		t = target{remote: req.plan.remotes[server], name: name}
+	} else if e, ok := h.shelves.wait(ctx, req).find(k, shown); ok { // it may be of a server that is still starting
+		t = target{remote: req.plan.remotes[e.server], name: e.key}
+	}
+	if t.remote == nil {
+		return target{}, fault.New(fault.NotFound, "unknown "+listing[k].member[:len(listing[k].member)-1]+" "+strconv.Quote(clip(shown)))
+	}
+	t.rename = req.plan.renamer(t.remote)
+	t.changes = []jsonscan.Change{{Key: key, Value: mcp.Quote(t.name)}}
+	return t, nil
+}
+
+func (p *plan) knows(server string) bool { return p.remotes[server] != nil }
+
+// prefix says when names of a server carry its id.
+func (p *plan) prefix(r *upstream.Remote) string {
+	for _, s := range p.Upstream.Servers {
+		if s.ID == r.ID() && s.Prefix != "" {
+			return s.Prefix
+		}
+	}
+	return p.Hub.Naming.Prefix
+}
+
+// renamer gives the common names of a server's resources.
+func (p *plan) renamer(r *upstream.Remote) func(string) string {
+	if p.prefix(r) != "always" {
+		return nil
+	}
+	return func(uri string) string { return showResource(r.ID(), uri) }
+}
+
+func (h *Hub) byURI(ctx context.Context, req *request, key, shown string) (target, error) {
+	if shown == "" {
+		return target{}, invalidParams("params." + key + " is missing")
+	}
+	if req.only != "" {
+		return target{remote: req.plan.remotes[req.only], name: shown}, nil
+	}
+	t, ok := h.resource(req, h.shelves.now(req), shown)
+	if !ok {
+		t, ok = h.resource(req, h.shelves.plain(), shown)
+	}
+	if !ok {
+		t, ok = h.resource(req, h.shelves.wait(ctx, req), shown)
+	}
+	if !ok {
+		return target{}, h.noResource(req, shown)
+	}
+	t.changes = []jsonscan.Change{{Key: key, Value: mcp.Quote(t.name)}}
+	if t.name == shown {
+		t.changes = nil
+	}
+	return t, nil
+}
+
+// noResource is the failure for a resource that no server has, with the era's code.
+func (h *Hub) noResource(req *request, shown string) error {
+	data := append(append([]byte(`{"uri":`), mcp.Quote(clip(shown))...), '}')
+	code := mcp.CodeResourceNotFound
+	if req.era == mcp.EraModern {
+		code = mcp.CodeInvalidParams
+	}
+	return &protocolError{code: code, text: "Resource not found", data: data, status: 200}
+}
+
+// resource finds the server of a resource: by the name it has here, by the list, or by a template
+// that it fits. One that fits nowhere goes to the only server that could have it.
+func (h *Hub) resource(req *request, c *catalog, shown string) (target, bool) {
+	if server, uri, ok := splitURI(shown); ok && req.plan.knows(server) {
+		r := req.plan.remotes[server]
+		rename := func(u string) string {
+			if u == uri {
+				return shown
+			}
+			return showResource(server, u)
+		}
+		return target{remote: r, name: uri, rename: rename}, true
+	}
+	if e, ok := c.find(resources, shown); ok {
+		return target{remote: req.plan.remotes[e.server], name: e.key}, req.plan.knows(e.server)
+	}
+	for _, e := range c.lists[templates] {
+		if e.shown == e.key && req.plan.knows(e.server) && fits(e.key, shown) {
+			return target{remote: req.plan.remotes[e.server], name: shown}, true
+		}
+	}
+	var found []*upstream.Remote
+	for _, r := range req.plan.order {
+		if l := r.Shared(); l != nil && req.plan.prefix(r) != "always" {
+			if hello, up := l.Up(); up && hello.Offers("resources") {
+				found = append(found, r)
+			}
+		}
+	}
+	if len(found) == 1 {
+		return target{remote: found[0], name: shown}, true
+	}
+	return target{}, false
+}
+
+var variable = regexp.MustCompile(`\\\{[^}]*\\\}`)
+
+// fits says whether a URI could have been made from a template.
+func fits(template, uri string) bool {
+	if len(template) > maxPattern || !strings.Contains(template, "{") {
+		return template == uri
+	}
+	re, err := regexp.Compile("^" + variable.ReplaceAllString(regexp.QuoteMeta(template), ".*") + "$")
+	return err == nil && re.MatchString(uri)
+}
+
+// byRef finds the server of a completion: that of the prompt or template it is for.
+func (h *Hub) byRef(ctx context.Context, req *request) (target, error) {
+	raw, _ := req.params.Get("ref")
+	ref, err := jsonscan.FieldsOf(raw)
+	if err != nil || len(raw) == 0 {
+		return target{}, invalidParams("params.ref is missing")
+	}
+	if req.only != "" {
+		return h.whole(req)
+	}
+	key, t := "name", target{}
+	if ref.Text("type") == "ref/prompt" {
+		t, err = h.byName(ctx, req, prompts, key, ref.Text(key))
+	} else {
+		key = "uri"
+		shown := ref.Text(key)
+		if e, ok := h.shelves.seen(req, templates, shown); ok {
+			t = target{remote: req.plan.remotes[e.server], name: e.key}
+		} else {
+			t, err = h.byURI(ctx, req, key, shown)
+		}
+	}
+	if err != nil {
+		return target{}, err
+	}
+	t.changes = []jsonscan.Change{{Key: "ref", Value: ref.With(jsonscan.Change{Key: key, Value: mcp.Quote(t.name)})}}
+	return t, nil
+}

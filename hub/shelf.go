@@ -1,0 +1,419 @@
+package hub
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/ctxgate/ctxgate/fault"
+	"github.com/ctxgate/ctxgate/jsonscan"
+	"github.com/ctxgate/ctxgate/mcp"
+	"github.com/ctxgate/ctxgate/upstream"
+)
+
+const (
+	maxPages   = 1000                   // of one list of one server
+	maxItems   = 20_000                 // of one list of one server
+	maxClasses = 32                     // of clients that are told apart
+	readEvery  = 500 * time.Millisecond // a server whose lists change all the time is read no more often
+	tellEvery  = 500 * time.Millisecond // and clients are told no more often
+)
+
+// shelves hold what every server offers. Servers may offer more to clients that can answer their
+// questions, so each class of clients has its own.
+type shelves struct {
+	hub *Hub
+
+	mu      sync.Mutex
+	classes map[string]*class
+}
+
+// class is the clients that can answer the same questions.
+type class struct {
+	name string
+	who  upstream.Who // one of them, as whom servers are asked
+
+	shelf   map[string]*shelf // by server
+	catalog atomic.Pointer[catalog]
+	singles sync.Map // server → *catalog under its own names
+	used    time.Time
+	told    time.Time // when its clients were told of a change
+	telling bool      // and will be again
+	untold  [kinds]bool
+}
+
+// shelf is what one server offers to a class.
+type shelf struct {
+	remote  *upstream.Remote
+	offer   offer
+	settled chan struct{} // closed when the server has answered, failed, or been waited for long enough
+	once    sync.Once
+	reading bool
+	again   bool // it changed while it was read
+	read    time.Time
+}
+
+func (s *shelf) settle() { s.once.Do(func() { close(s.settled) }) }
+
+func (s *shelves) init(h *Hub) {
+	s.hub = h
+	s.classes = map[string]*class{}
+}
+
+// of is the class of a request's client.
+func (s *shelves) of(req *request) *class {
+	name := upstream.Class(req.client)
+	who := req.from()
+	if name == "" {
+		who = upstream.Who{}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.classes[name]
+	if c == nil {
+		if len(s.classes) >= maxClasses {
+			s.drop()
+		}
+		c = &class{name: name, who: who, shelf: map[string]*shelf{}}
+		c.catalog.Store(&catalog{})
+		s.classes[name] = c
+	}
+	c.used = time.Now()
+	c.who = who // the newest is the likeliest to be there
+	for _, r := range req.plan.order {
+		s.stock(c, r)
+	}
+	return c
+}
+
+// drop forgets the class that was used longest ago; the lock is held.
+func (s *shelves) drop() {
+	var oldest *class
+	for _, c := range s.classes {
+		if c.name != "" && (oldest == nil || c.used.Before(oldest.used)) {
+			oldest = c
+		}
+	}
+	if oldest != nil {
+		delete(s.classes, oldest.name)
+	}
+}
+
+// stock makes the shelf of a server and begins to read it; the lock is held.
+func (s *shelves) stock(c *class, r *upstream.Remote) *shelf {
+	if sh := c.shelf[r.ID()]; sh != nil && sh.remote == r {
+		return sh
+	}
+	sh := &shelf{remote: r, settled: make(chan struct{})}
+	if old := c.shelf[r.ID()]; old != nil {
+		sh.offer = old.offer // until the new server has spoken
+		sh.offer.known = false
+	}
+	sh.offer.remote = r
+	c.shelf[r.ID()] = sh
+	time.AfterFunc(s.hub.plan.Load().Hub.ListWait.D(), sh.settle)
+	s.begin(c, sh)
+	return sh
+}
+
+// now is the catalog as it is.
+func (s *shelves) now(req *request) *catalog { return s.of(req).catalog.Load() }
+
+// plain is the catalog of clients that servers cannot ask anything.
+func (s *shelves) plain() *catalog {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c := s.classes[""]; c != nil {
+		return c.catalog.Load()
+	}
+	return &catalog{}
+}
+
+// seen finds a thing without waiting for servers that have not yet said what they offer to this
+// class: most offer the same to all.
+func (s *shelves) seen(req *request, k kind, shown string) (entry, bool) {
+	if e, ok := s.now(req).find(k, shown); ok {
+		return e, true
+	}
+	return s.plain().find(k, shown)
+}
+
+// wait is the catalog once every server has settled; those that are known to be slow are not
+// waited for.
+func (s *shelves) wait(ctx context.Context, req *request) *catalog {
+	c := s.of(req)
+	for _, r := range req.plan.order {
+		s.mu.Lock()
+		sh := c.shelf[r.ID()]
+		s.mu.Unlock()
+		if sh == nil {
+			continue
+		}
+		select {
+		case <-sh.settled:
+		case <-ctx.Done():
+		case <-s.hub.closing:
+		}
+	}
+	return c.catalog.Load()
+}
+
+// single is the catalog of one server under its own names.
+func (s *shelves) single(ctx context.Context, req *request) *catalog {
+	s.wait(ctx, &request{client: req.client, who: req.who, held: req.held, plan: req.plan.alone(req.only)})
+	c := s.of(req)
+	if found, ok := c.singles.Load(req.only); ok {
+		return found.(*catalog) //nolint:forcetypeassert // nothing else is stored there
+	}
+	s.mu.Lock()
+	made := only(s.offers(c, req.plan), req.only)
+	s.mu.Unlock()
+	c.singles.Store(req.only, made)
+	return made
+}
+
+// alone is the plan with one server.
+func (p *plan) alone(server string) *plan {
+	one := *p
+	one.order = nil
+	if r := p.remotes[server]; r != nil {
+		one.order = []*upstream.Remote{r}
+	}
+	return &one
+}
+
+// offers are those of a plan's servers, in its order; the lock is held.
+func (s *shelves) offers(c *class, p *plan) []offer {
+	var out []offer
+	for _, r := range p.order {
+		if sh := c.shelf[r.ID()]; sh != nil {
+			o := sh.offer
+			o.remote, o.prefix = r, p.prefix(r)
+			out = append(out, o)
+		}
+	}
+	return out
+}
+
+// begin reads a server's lists, unless that is being done; the lock is held.
+func (s *shelves) begin(c *class, sh *shelf) {
+	if sh.reading {
+		sh.again = true
+		return
+	}
+	sh.reading = true
+	go s.read(c, sh, c.who)
+}
+
+// read asks the server for everything it offers and puts it on its shelf.
+func (s *shelves) read(c *class, sh *shelf, who upstream.Who) {
+	began := time.Now()
+	o, err := s.hub.readOffer(sh.remote, who)
+	if err != nil && fault.KindOf(err) != fault.Unavailable {
+		slog.Warn("a server's lists could not be read", "server", sh.remote.ID(), "error", err)
+	}
+	s.mu.Lock()
+	if err == nil {
+		sh.offer = o
+		sh.read = time.Now()
+		s.rebuild(c)
+	}
+	s.mu.Unlock()
+	sh.settle() // after the catalog has it
+	time.Sleep(readEvery - time.Since(began))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sh.reading = false
+	if sh.again && c.shelf[sh.remote.ID()] == sh {
+		sh.again = false
+		s.begin(c, sh)
+	}
+}
+
+// rebuild makes the catalog anew and says what of it changed; the lock is held.
+func (s *shelves) rebuild(c *class) {
+	p := s.hub.plan.Load()
+	old, made := c.catalog.Load(), build(s.offers(c, p), p.Hub.Naming)
+	c.catalog.Store(made)
+	c.singles.Clear()
+	for k := range kinds {
+		if old.generation != "" && old.hashes[k] != made.hashes[k] {
+			c.untold[k] = true
+		}
+	}
+	if c.untold != ([kinds]bool{}) && !c.telling {
+		c.telling = true
+		time.AfterFunc(tellEvery-time.Since(c.told), func() { s.tell(c) })
+	}
+}
+
+// tell tells the clients of a class which of their lists changed.
+func (s *shelves) tell(c *class) {
+	s.mu.Lock()
+	changed := c.untold
+	c.untold, c.telling, c.told = [kinds]bool{}, false, time.Now()
+	s.mu.Unlock()
+	changed[resources] = changed[resources] || changed[templates]
+	for _, k := range []kind{tools, prompts, resources} {
+		if changed[k] {
+			s.hub.tellChanged(c.name, k)
+		}
+	}
+}
+
+// replan lays the shelves out for another plan.
+func (s *shelves) replan(p *plan) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.classes {
+		for id, sh := range c.shelf {
+			if p.remotes[id] == nil {
+				delete(c.shelf, id)
+				sh.settle()
+			}
+		}
+		for _, r := range p.order {
+			s.stock(c, r)
+		}
+		s.rebuild(c)
+	}
+}
+
+// reread reads the lists of a lane's server again: it came up, or said that they changed.
+func (s *shelves) reread(l *upstream.Lane) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.classes {
+		if sh := c.shelf[l.Server()]; sh != nil && sh.remote == l.Remote() && (l.Shared() || l.Class() == c.name) {
+			s.begin(c, sh)
+		}
+	}
+}
+
+// failed lets nobody wait for a server that has just failed.
+func (s *shelves) failed(l *upstream.Lane) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.classes {
+		if sh := c.shelf[l.Server()]; sh != nil && sh.remote == l.Remote() && (l.Shared() || l.Class() == c.name) {
+			sh.settle()
+		}
+	}
+}
+
+// refresh reads again what is older than it may be.
+func (s *shelves) refresh() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.classes {
+		for _, sh := range c.shelf {
+			if !sh.reading && (sh.read.IsZero() || time.Since(sh.read) > sh.offer.ttl) {
+				s.begin(c, sh)
+			}
+		}
+	}
+}
+
+// readOffer walks every page of every list of a server.
+func (h *Hub) readOffer(r *upstream.Remote, who upstream.Who) (offer, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
+	defer cancel()
+	lane, release, err := r.Pick(who)
+	if err != nil {
+		return offer{}, err
+	}
+	defer release()
+	conn, err := lane.Conn(ctx)
+	if err != nil {
+		return offer{}, err
+	}
+	o := offer{remote: r, ttl: h.plan.Load().Upstream.ListTTL.D(), known: true}
+	for k := range kinds {
+		if !conn.Hello().Offers(listing[k].capability) {
+			continue
+		}
+		if o.items[k], err = h.readList(ctx, lane, k, who.Client, &o.ttl); err != nil {
+			if k == templates && fault.KindOf(err) == fault.BadReply {
+				continue // many servers that have resources know no templates
+			}
+			return offer{}, err
+		}
+	}
+	if r.Entry().URL != "" {
+		o.items[tools] = h.sound(r.ID(), o.items[tools])
+	}
+	return o, nil
+}
+
+// sound leaves out the tools that an HTTP server must not be called with.
+func (h *Hub) sound(server string, items []item) []item {
+	var out []item
+	for _, it := range items {
+		if err := upstream.InvalidTool(it.raw); err != nil {
+			slog.Warn("a tool is not offered: its headers are not valid", "server", server, "tool", clip(it.key), "error", err)
+			continue
+		}
+		out = append(out, it)
+	}
+	return out
+}
+
+func (h *Hub) readList(ctx context.Context, lane *upstream.Lane, k kind, client mcp.Client, ttl *time.Duration) ([]item, error) {
+	var out []item
+	var next []byte
+	seen := map[string]bool{}
+	params, _ := mcp.ReadParams(nil)
+	for range maxPages {
+		call := &upstream.Call{Method: listing[k].method, Params: params, Client: client}
+		if next != nil {
+			call.Changes = []jsonscan.Change{{Key: "cursor", Value: next}}
+		}
+		page, err := ask(ctx, lane, call)
+		if err != nil {
+			return nil, err
+		}
+		if out, err = appendItems(out, page, k); err != nil {
+			return nil, err
+		}
+		if raw, ok := page.Get("ttlMs"); ok {
+			if ms, err := strconv.ParseInt(string(raw), 10, 64); err == nil {
+				*ttl = min(*ttl, max(time.Duration(ms)*time.Millisecond, 0))
+			}
+		}
+		raw, ok := page.Get("nextCursor")
+		switch {
+		case !ok || string(raw) == "null":
+			return out, nil
+		case seen[string(raw)]:
+			return nil, fault.Wrap(fault.BadReply, "the server's list has no end", fmt.Errorf("cursor %s twice", clip(string(raw))))
+		case len(out) > maxItems:
+			return nil, fault.New(fault.BadReply, "the server's list is too long")
+		}
+		seen[string(raw)] = true
+		next = raw
+	}
+	return nil, fault.New(fault.BadReply, "the server's list has too many pages")
+}
+
+// appendItems takes the items of a page. One without a name cannot be asked for.
+func appendItems(out []item, page mcp.Result, k kind) ([]item, error) {
+	raw, ok := page.Get(listing[k].member)
+	if !ok {
+		return out, fault.New(fault.BadReply, "the server's list cannot be read")
+	}
+	err := jsonscan.Elements(raw, jsonscan.Span{End: len(raw)}, func(s jsonscan.Span) error {
+		fields, err := jsonscan.ReadFields(raw, s)
+		if err != nil {
+			return fault.Wrap(fault.BadReply, "the server's list cannot be read", err)
+		}
+		if key := fields.Text(listing[k].key); key != "" {
+			out = append(out, item{key, s.Of(raw)})
+		}
+		return nil
+	})
+	return out, err
+}

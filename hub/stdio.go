@@ -1,0 +1,230 @@
+package hub
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/ctxgate/ctxgate/auth"
+	"github.com/ctxgate/ctxgate/fault"
+	"github.com/ctxgate/ctxgate/internal/frame"
+	"github.com/ctxgate/ctxgate/mcp"
+	"github.com/ctxgate/ctxgate/rpc"
+)
+
+// lastWords is how long the client may take to read what was answered, once it has nothing more
+// to ask.
+const lastWords = 2 * time.Second
+
+// stdio is the door of one client on stdin and stdout. It may speak either era, request by
+// request; the first one says what the servers are told of it.
+type stdio struct {
+	hub  *Hub
+	out  *frame.Writer
+	held *session // the client: of the older era by initialize, of the newer one in name only
+	wg   sync.WaitGroup
+	met  bool // it has said who it is
+}
+
+func (d *stdio) send(parts ...[]byte) error { return d.out.Send(parts...) }
+
+// ServeStdio serves one client until it closes its side or ctx ends. Calls under way are answered
+// first, for as long as draining may take.
+func (h *Hub) ServeStdio(ctx context.Context, in io.Reader, out io.WriteCloser) error {
+	p := h.plan.Load()
+	reader := frame.NewReader(in, int64(p.HTTP.MaxRequestBytes), func(line []byte) {
+		slog.Warn("what is no message came on stdin", "line", fmt.Sprintf("%.80q", line))
+	})
+	d := &stdio{hub: h}
+	d.out = frame.NewWriter(out, frame.Limits{MaxMessages: 10_000, MaxBytes: 256 << 20}, reader.Framing)
+	d.held = h.newSession(auth.Local(), mcp.Client{Capabilities: []byte("{}")}, "", "stdio")
+	d.held.stream = d
+	work, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	ended := make(chan error, 1)
+	go func() { ended <- d.read(work, reader) }()
+	go h.tidy()
+	var err error
+	select {
+	case err = <-ended:
+		if errors.Is(err, io.EOF) {
+			err = nil
+		}
+	case <-ctx.Done():
+	}
+	h.End()
+	d.drain(p.HTTP.DrainGrace.D(), stop)
+	return errors.Join(err, d.out.Close(lastWords))
+}
+
+// drain lets calls under way finish.
+func (d *stdio) drain(grace time.Duration, stop func()) {
+	done := make(chan struct{})
+	go func() { d.wg.Wait(); close(done) }()
+	select {
+	case <-done:
+	case <-time.After(grace):
+		stop()
+		<-done
+	}
+}
+
+func (d *stdio) read(ctx context.Context, in *frame.Reader) error {
+	for {
+		body, err := in.Next()
+		var big *frame.TooLarge
+		if errors.As(err, &big) {
+			d.fail(rpc.ID{}, fault.Wrap(fault.TooLarge, "the request is too large", err))
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		d.take(ctx, body)
+	}
+}
+
+func (d *stdio) fail(id rpc.ID, err error) { _ = d.out.Send(appendFailure(nil, id, err)) }
+
+// take serves one message. Requests are served beside each other, in order of their coming where
+// the order says who the client is.
+func (d *stdio) take(ctx context.Context, body []byte) {
+	p := d.hub.plan.Load()
+	parsed, err := rpc.ParseRequest(body, p.Hub.MaxDepth)
+	if errors.Is(err, rpc.ErrReply) {
+		d.hub.takeReply(d.held, body)
+		return
+	}
+	req := &request{Request: parsed, plan: p, who: d.held.who}
+	if err == nil {
+		req.params, err = mcp.ReadParams(parsed.Params)
+	}
+	if err == nil {
+		err = d.check(req)
+	}
+	if err != nil {
+		if req.ID.IsSet() || !req.IsNotification() || req.Method == "" {
+			d.fail(req.ID, err)
+		}
+		return
+	}
+	if req.IsNotification() {
+		d.meet(req)
+		req.held = d.held
+		d.hub.heed(req)
+		return
+	}
+	d.meet(req)
+	call, done := d.held.begin(ctx, req.ID)
+	d.wg.Go(func() {
+		defer done()
+		d.serve(call, req)
+	})
+}
+
+// check refuses a wrong token; none at all is no harm here.
+func (d *stdio) check(req *request) error {
+	raw, ok := req.params.Get("proxy")
+	if !ok {
+		return nil
+	}
+	if token, there := proxyToken(raw); there {
+		_, err := req.plan.gate.Check(token)
+		return err
+	}
+	return nil
+}
+
+// meet finds out what the client is: from initialize, or from the request itself. The servers are
+// started by the first request, which says what they may ask of the client.
+func (d *stdio) meet(req *request) {
+	_, modern := req.params.Meta(mcp.KeyVersion)
+	switch {
+	case req.Method == mcp.Initialize:
+		req.era = mcp.EraLegacy
+		if !d.met {
+			d.held.client = clientOf(req.params)
+		}
+	case modern:
+		req.era = mcp.EraModern
+	default:
+		req.era = mcp.EraLegacy
+	}
+	if req.era == mcp.EraLegacy {
+		req.join(d.held)
+	}
+	if d.met {
+		return
+	}
+	d.met = true
+	func() {
+		if modern && req.readMeta() == nil {
+			d.held.client = req.client
+		}
+		d.hub.sessions.mu.Lock()
+		d.hub.sessions.one = d.held
+		d.hub.sessions.mu.Unlock()
+		for _, r := range req.plan.order {
+			r.StartFor(d.held.client, d.held)
+		}
+	}()
+}
+
+func (d *stdio) serve(ctx context.Context, req *request) {
+	defer func() {
+		if p := recover(); p != nil {
+			slog.Error("a request panicked", "panic", fmt.Sprint(p))
+			d.fail(req.ID, fault.New(fault.Internal, "internal error"))
+		}
+	}()
+	req.peer = &waiter{req: req, out: d}
+	out, err := d.answer(ctx, req)
+	switch {
+	case ctx.Err() != nil && fault.KindOf(err) == fault.Canceled: // nobody waits for it
+	case err != nil:
+		slog.Debug("a request failed", "method", clip(req.Method), "error", err)
+		d.fail(req.ID, err)
+	case out.body != nil:
+		_ = d.out.Send(partsOf(out)...)
+	}
+}
+
+func (d *stdio) answer(ctx context.Context, req *request) (reply, error) {
+	if req.era == mcp.EraModern {
+		if err := req.readMeta(); err != nil {
+			return reply{}, err
+		}
+		if req.Method == mcp.Listen {
+			return d.listen(ctx, req)
+		}
+	}
+	if req.Method == mcp.Initialize {
+		if err := d.hub.admit(req.plan, req); err != nil {
+			return reply{}, err
+		}
+		return d.hub.greeting(ctx, req), nil
+	}
+	return d.hub.serve(ctx, req)
+}
+
+// listen keeps a subscription until the client cancels it or the hub ends.
+func (d *stdio) listen(ctx context.Context, req *request) (reply, error) {
+	if err := d.hub.admit(req.plan, req); err != nil {
+		return reply{}, err
+	}
+	l, err := d.hub.listen(ctx, d, req)
+	if err != nil {
+		return reply{}, err
+	}
+	defer l.stop()
+	select {
+	case <-ctx.Done():
+		return reply{}, nil
+	case <-d.hub.closing:
+		return reply{body: l.farewell()}, nil
+	}
+}

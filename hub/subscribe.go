@@ -1,0 +1,255 @@
+package hub
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	"github.com/ctxgate/ctxgate/jsonscan"
+	"github.com/ctxgate/ctxgate/mcp"
+	"github.com/ctxgate/ctxgate/rpc"
+	"github.com/ctxgate/ctxgate/upstream"
+)
+
+// subscriptions are the resources that clients watch.
+type subscriptions struct {
+	mu  sync.Mutex
+	all map[watched][]*watcher
+}
+
+// watched is a resource on the lane by which its server tells of it.
+type watched struct {
+	lane *upstream.Lane
+	uri  string
+}
+
+// watcher is one who wants to know.
+type watcher struct {
+	tell func(note rpc.Message)
+}
+
+func (s *subscriptions) init() { s.all = map[watched][]*watcher{} }
+
+func (s *subscriptions) add(at watched, w *watcher) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.all[at] = append(s.all[at], w)
+}
+
+func (s *subscriptions) remove(at watched, w *watcher) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	left := slices.DeleteFunc(s.all[at], func(o *watcher) bool { return o == w })
+	if s.all[at] = left; len(left) == 0 {
+		delete(s.all, at)
+	}
+}
+
+func (s *subscriptions) tell(l *upstream.Lane, uri string, note rpc.Message) {
+	s.mu.Lock()
+	all := slices.Clone(s.all[watched{l, uri}])
+	s.mu.Unlock()
+	for _, w := range all {
+		w.tell(note)
+	}
+}
+
+// watch subscribes to a resource by the name it has here. The function it gives ends that.
+func (h *Hub) watch(ctx context.Context, req *request, shown string, tell func(rpc.Message)) (func(), error) {
+	to, err := h.byURI(ctx, req, "uri", shown)
+	if err != nil {
+		return nil, err
+	}
+	lane, release, err := to.remote.Pick(req.from())
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	at, w := watched{lane, to.name}, &watcher{tell}
+	h.subs.add(at, w)
+	if err := lane.Subscribe(ctx, to.name); err != nil {
+		h.subs.remove(at, w)
+		return nil, err
+	}
+	return sync.OnceFunc(func() {
+		h.subs.remove(at, w)
+		_ = lane.Unsubscribe(context.WithoutCancel(ctx), to.name)
+	}), nil
+}
+
+// subscribe is resources/subscribe of the older era.
+func (h *Hub) subscribe(ctx context.Context, req *request) (reply, error) {
+	held, shown := req.held, req.URI
+	held.mu.Lock()
+	_, already := held.subs[shown]
+	full := len(held.subs) >= maxSubscriptions
+	held.mu.Unlock()
+	switch {
+	case already:
+		return empty(req), nil
+	case full:
+		return reply{}, invalidParams("too many resources are watched already")
+	}
+	stop, err := h.watch(ctx, req, shown, func(note rpc.Message) { _ = held.send(updated(note, shown, nil)) })
+	if err != nil {
+		return reply{}, err
+	}
+	held.mu.Lock()
+	held.subs[shown] = stop
+	held.mu.Unlock()
+	return empty(req), nil
+}
+
+func (h *Hub) unsubscribe(_ context.Context, req *request) (reply, error) {
+	req.held.mu.Lock()
+	stop := req.held.subs[req.URI]
+	delete(req.held.subs, req.URI)
+	req.held.mu.Unlock()
+	if stop != nil {
+		stop()
+	}
+	return empty(req), nil
+}
+
+// updated is the news of a resource, under the name it has here and with the id of the stream it
+// goes to, if there is one.
+func updated(note rpc.Message, shown string, id []byte) []byte {
+	params, err := mcp.ReadParams(note.Params.Of(note.Body))
+	if err != nil {
+		return note.Body
+	}
+	meta := []jsonscan.Change{{Key: mcp.KeySubscription, Value: id}} // nil takes the server's own away
+	if _, ok := params.Meta(mcp.KeySubscription); !ok && id == nil {
+		meta = nil
+	}
+	raw := params.With([]jsonscan.Change{{Key: "uri", Value: mcp.Quote(shown)}}, meta)
+	return jsonscan.AppendSpliced(nil, note.Body, []jsonscan.Edit{{Span: note.Params, Text: raw}})
+}
+
+// listens are the streams of the newer era that tell of changes.
+type listens struct {
+	mu  sync.Mutex
+	all map[*listening]bool
+}
+
+// listening is one of them. Nothing is told before what will be told is acknowledged.
+type listening struct {
+	req   *request
+	out   outlet
+	flags map[string]bool
+	hub   *Hub
+	stops []func()
+
+	mu    sync.Mutex
+	acked bool
+	early [][]byte
+}
+
+func (l *listens) each(f func(*listening)) {
+	l.mu.Lock()
+	all := make([]*listening, 0, len(l.all))
+	for one := range l.all {
+		all = append(all, one)
+	}
+	l.mu.Unlock()
+	for _, one := range all {
+		f(one)
+	}
+}
+
+// listen begins to tell a client of changes. What could not be watched is not acknowledged.
+func (h *Hub) listen(ctx context.Context, out outlet, req *request) (*listening, error) {
+	flags, uris, err := req.wants()
+	if err != nil {
+		return nil, err
+	}
+	l := &listening{hub: h, req: req, out: out, flags: flags}
+	h.listens.mu.Lock()
+	if h.listens.all == nil {
+		h.listens.all = map[*listening]bool{}
+	}
+	full := len(h.listens.all) >= req.plan.Hub.MaxSessions
+	if !full {
+		h.listens.all[l] = true
+	}
+	h.listens.mu.Unlock()
+	if full {
+		return nil, errFull
+	}
+	var honoured []string
+	for _, shown := range uris {
+		stop, err := h.watch(ctx, req, shown, func(note rpc.Message) { l.deliver(updated(note, shown, req.ID.Raw())) })
+		if err == nil {
+			l.stops = append(l.stops, stop)
+			honoured = append(honoured, shown)
+		}
+	}
+	return l, l.acknowledge(honoured)
+}
+
+// acknowledge says what will be told, and then what happened meanwhile.
+func (l *listening) acknowledge(uris []string) error {
+	filter := []jsonscan.Change{}
+	for _, key := range []string{"toolsListChanged", "promptsListChanged", "resourcesListChanged"} {
+		if l.flags[key] {
+			filter = append(filter, jsonscan.Change{Key: key, Value: []byte("true")})
+		}
+	}
+	if len(uris) > 0 {
+		list := []byte{'['}
+		for i, uri := range uris {
+			if i > 0 {
+				list = append(list, ',')
+			}
+			list = jsonscan.AppendString(list, uri)
+		}
+		filter = append(filter, jsonscan.Change{Key: "resourceSubscriptions", Value: append(list, ']')})
+	}
+	object, _ := jsonscan.FieldsOf([]byte("{}"))
+	msg := []byte(`{"jsonrpc":"2.0","method":"` + mcp.Acknowledged + `","params":{"_meta":{"` + mcp.KeySubscription + `":`)
+	msg = append(append(msg, l.req.ID.Raw()...), `},"notifications":`...)
+	msg = append(append(msg, object.With(filter...)...), `}}`...)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.acked = true
+	for _, m := range append([][]byte{msg}, l.early...) {
+		if err := l.out.send(m); err != nil {
+			return err
+		}
+	}
+	l.early = nil
+	return nil
+}
+
+// deliver sends a message once the stream is acknowledged.
+func (l *listening) deliver(msg []byte) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.acked:
+		_ = l.out.send(msg)
+	case len(l.early) < maxBacklog:
+		l.early = append(l.early, msg)
+	}
+}
+
+// changed tells that a list is not what it was.
+func (l *listening) changed(method string) {
+	msg := []byte(`{"jsonrpc":"2.0","method":"` + method + `","params":{"_meta":{"` + mcp.KeySubscription + `":`)
+	l.deliver(append(append(msg, l.req.ID.Raw()...), `}}}`...))
+}
+
+// farewell is the reply that ends the stream in good order.
+func (l *listening) farewell() []byte {
+	raw := append([]byte(`{"resultType":"complete","_meta":{"`+mcp.KeySubscription+`":`), l.req.ID.Raw()...)
+	return rpc.AppendResult(nil, l.req.ID, append(raw, `}}`...))
+}
+
+func (l *listening) stop() {
+	l.hub.listens.mu.Lock()
+	delete(l.hub.listens.all, l)
+	l.hub.listens.mu.Unlock()
+	for _, stop := range l.stops {
+		stop()
+	}
+}
