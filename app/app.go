@@ -114,6 +114,18 @@ func Stdio(ctx context.Context, cfg config.Config, opts Options, in io.Reader, o
 	return errors.Join(err, a.release())
 }
 
+// Survey starts every server, says what each of them is, and ends them.
+func Survey(ctx context.Context, cfg config.Config, opts Options) ([]hub.Finding, []string, error) {
+	a := &App{cfg: cfg, opts: opts}
+	a.cfg.State.Driver = "memory" // nothing is kept
+	if _, _, err := a.build(ctx, false); err != nil {
+		return nil, nil, errors.Join(err, a.release())
+	}
+	a.door.Start()
+	found, clashes := a.door.Survey(ctx)
+	return found, clashes, a.release()
+}
+
 // openMain opens the listener that clients use.
 func (a *App) openMain(ctx context.Context, store *state.Store) error {
 	if a.cfg.Front.Listen == "" {

@@ -3,7 +3,7 @@ package hub
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"log/slog"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -63,6 +63,7 @@ type catalog struct {
 	hashes     [kinds]string
 	byShown    [kinds]map[string]int
 	ttl        time.Duration // how long it may be believed; 0 when a server is missing
+	clashes    []string      // names that two servers wanted, and who did not get them
 }
 
 // offer is what one server listed.
@@ -112,7 +113,8 @@ func (c *catalog) add(k kind, o offer, naming Naming, clash map[string]bool) {
 			if taken {
 				first = c.lists[k][at].server
 			}
-			slog.Warn("a name is taken: not offered twice", "name", e.shown, "server", e.server, "taken_by", first)
+			c.clashes = append(c.clashes, fmt.Sprintf("%s: %s %q is taken by %s: not offered twice",
+				e.server, strings.TrimSuffix(listing[k].member, "s"), e.shown, first))
 			continue
 		}
 		c.byShown[k][e.shown] = len(c.lists[k])

@@ -36,7 +36,7 @@ func (h *Hub) Turned(l *upstream.Lane, up bool) {
 		h.meter.Up(l.Server(), up)
 	}
 	if up {
-		h.shelves.reread(l)
+		h.shelves.met(l)
 	} else {
 		h.shelves.failed(l)
 	}

@@ -39,6 +39,10 @@ func (h *Hub) servePost(w http.ResponseWriter, r *http.Request) {
 		h.refuseHTTP(w, r, mcp.EraLegacy, 0, rpc.ID{}, err)
 		return
 	}
+	if isBatch(body) {
+		h.postBatch(w, r, p, body)
+		return
+	}
 	req, err := rpc.ParseRequest(body, p.Hub.MaxDepth)
 	front.Remember(r.Context(), req.ID)
 	isReply := errors.Is(err, rpc.ErrReply)

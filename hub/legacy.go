@@ -14,9 +14,6 @@ import (
 // This file and session.go are the older era at the doors: what begins with initialize. They go
 // when it does.
 
-// maxBatch is how many messages of 2025-03-26 may come at once.
-const maxBatch = 64
-
 // postLegacy serves one message of the older era. A client that leaves does not cancel.
 func (h *Hub) postLegacy(w http.ResponseWriter, r *http.Request, req *request, body []byte, isReply bool) {
 	req.era = mcp.EraLegacy

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -240,6 +241,11 @@ func (s *shelves) rebuild(c *class) {
 	old, made := c.catalog.Load(), build(s.offers(c, p), p.Hub.Naming)
 	c.catalog.Store(made)
 	c.singles.Clear()
+	for _, text := range made.clashes {
+		if !slices.Contains(old.clashes, text) {
+			slog.Warn("a name is taken", "name", text)
+		}
+	}
 	for k := range kinds {
 		if old.generation != "" && old.hashes[k] != made.hashes[k] {
 			c.untold[k] = true
@@ -283,24 +289,33 @@ func (s *shelves) replan(p *plan) {
 	}
 }
 
-// reread reads the lists of a lane's server again: it came up, or said that they changed.
+// reread reads the lists of a lane's server again: it said that they changed.
 func (s *shelves) reread(l *upstream.Lane) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, c := range s.classes {
-		if sh := c.shelf[l.Server()]; sh != nil && sh.remote == l.Remote() && (l.Shared() || l.Class() == c.name) {
+	s.each(l, func(c *class, sh *shelf) { s.begin(c, sh) })
+}
+
+// met reads the lists of a server that came up. What it offers to a class of clients is not read
+// again for each of them that comes.
+func (s *shelves) met(l *upstream.Lane) {
+	s.each(l, func(c *class, sh *shelf) {
+		if l.Shared() || sh.read.IsZero() {
 			s.begin(c, sh)
 		}
-	}
+	})
 }
 
 // failed lets nobody wait for a server that has just failed.
 func (s *shelves) failed(l *upstream.Lane) {
+	s.each(l, func(_ *class, sh *shelf) { sh.settle() })
+}
+
+// each calls f with the shelves that a lane can fill.
+func (s *shelves) each(l *upstream.Lane, f func(*class, *shelf)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, c := range s.classes {
 		if sh := c.shelf[l.Server()]; sh != nil && sh.remote == l.Remote() && (l.Shared() || l.Class() == c.name) {
-			sh.settle()
+			f(c, sh)
 		}
 	}
 }

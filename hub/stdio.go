@@ -112,13 +112,12 @@ func (d *stdio) take(ctx context.Context, body []byte) {
 		}
 		return
 	}
+	d.meet(req)
 	if req.IsNotification() {
-		d.meet(req)
 		req.held = d.held
 		d.hub.heed(req)
 		return
 	}
-	d.meet(req)
 	call, done := d.held.begin(ctx, req.ID)
 	d.wg.Go(func() {
 		defer done()
@@ -161,17 +160,15 @@ func (d *stdio) meet(req *request) {
 		return
 	}
 	d.met = true
-	func() {
-		if modern && req.readMeta() == nil {
-			d.held.client = req.client
-		}
-		d.hub.sessions.mu.Lock()
-		d.hub.sessions.one = d.held
-		d.hub.sessions.mu.Unlock()
-		for _, r := range req.plan.order {
-			r.StartFor(d.held.client, d.held)
-		}
-	}()
+	if modern && req.readMeta() == nil {
+		d.held.client = req.client
+	}
+	d.hub.sessions.mu.Lock()
+	d.hub.sessions.one = d.held
+	d.hub.sessions.mu.Unlock()
+	for _, r := range req.plan.order {
+		r.StartFor(d.held.client, d.held)
+	}
 }
 
 func (d *stdio) serve(ctx context.Context, req *request) {

@@ -1,10 +1,13 @@
 package main
 
 import (
+	"fmt"
+	"log/slog"
 	"os"
 
 	"github.com/spf13/cobra"
 
+	"github.com/ctxgate/ctxgate/app"
 	"github.com/ctxgate/ctxgate/config"
 )
 
@@ -16,11 +19,15 @@ func checkCommand() *cobra.Command {
 file prints nothing and exits 0.
 
 Secrets are not followed, so that a file can be checked where they are not; with
---secrets they are, as serve does.`,
+--secrets they are, as serve does.
+
+With --servers every server is started too, and what it says of itself is printed; one
+that does not start, and a name that two servers want, is a problem.`,
 		Example: "  ctxgate check --config ctxgate.toml && echo good",
 	}
 	path := configFlag(cmd)
 	secrets := cmd.Flags().Bool("secrets", false, "also follow env: and file: references")
+	servers := cmd.Flags().Bool("servers", false, "also start every server and print what it offers")
 	verbose := cmd.Flags().BoolP("verbose", "v", false, "also print what this version reads but does not act on")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		env := config.Env(os.Environ())
@@ -29,13 +36,41 @@ Secrets are not followed, so that a file can be checked where they are not; with
 			return err
 		}
 		loaded, problems := config.Load(file, env)
-		if len(problems) == 0 && *secrets {
+		if len(problems) == 0 && (*secrets || *servers) {
 			problems = loaded.Resolve(env)
 		}
 		if *verbose {
 			warn(cmd.ErrOrStderr(), loaded.Warnings)
 		}
-		return problems.Err()
+		if len(problems) > 0 || !*servers {
+			return problems.Err()
+		}
+		return checkServers(cmd, loaded.Config)
 	}
 	return cmd
+}
+
+// checkServers starts every server and prints what it is.
+func checkServers(cmd *cobra.Command, cfg config.Config) error {
+	slog.SetDefault(slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: slog.LevelError})))
+	found, clashes, err := app.Survey(cmd.Context(), cfg, options())
+	if err != nil {
+		return err
+	}
+	bad := len(clashes)
+	for _, f := range found {
+		if f.Problem != nil {
+			bad++
+			fmt.Fprintf(cmd.ErrOrStderr(), "%s: %v\n", f.Server, f.Problem)
+			continue
+		}
+		fmt.Fprintf(cmd.OutOrStdout(), "%s: %s\n", f.Server, f.Line)
+	}
+	for _, text := range clashes {
+		fmt.Fprintln(cmd.ErrOrStderr(), text)
+	}
+	if bad > 0 {
+		return &exitError{exitProblem, fmt.Errorf("%d problems with the servers", bad)}
+	}
+	return nil
 }

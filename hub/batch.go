@@ -1,0 +1,121 @@
+package hub
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net/http"
+	"sync"
+
+	"github.com/ctxgate/ctxgate/fault"
+	"github.com/ctxgate/ctxgate/jsonscan"
+	"github.com/ctxgate/ctxgate/mcp"
+	"github.com/ctxgate/ctxgate/rpc"
+)
+
+// Several messages at once are a thing of one revision, 2025-03-26. In all others an array is no
+// message.
+
+// maxBatch is how many messages may come at once.
+const maxBatch = 64
+
+func isBatch(body []byte) bool {
+	body = bytes.TrimLeft(body, " \t\r\n")
+	return len(body) > 0 && body[0] == '['
+}
+
+// postBatch serves the messages of an array beside each other and answers with an array.
+func (h *Hub) postBatch(w http.ResponseWriter, r *http.Request, p *plan, body []byte) {
+	reqs, replies, err := h.readBatch(w, r, p, body)
+	if err != nil {
+		h.refuseHTTP(w, r, mcp.EraLegacy, 0, rpc.ID{}, err)
+		return
+	}
+	for _, body := range replies {
+		h.takeReply(reqs.held, body)
+	}
+	answers := h.serveBatch(context.WithoutCancel(r.Context()), reqs)
+	if len(answers) == 0 {
+		w.WriteHeader(http.StatusAccepted)
+		return
+	}
+	out := append([]byte{'['}, bytes.Join(answers, []byte{','})...)
+	newStream(w, r, p.HTTP).finish(http.StatusOK, reply{body: append(out, ']')})
+}
+
+// batch is the requests of one array, all of one session.
+type batch struct {
+	held *session
+	reqs []*request
+}
+
+// readBatch reads the messages. Each must carry what one alone would have to.
+func (h *Hub) readBatch(w http.ResponseWriter, r *http.Request, p *plan, body []byte) (b batch, replies [][]byte, err error) {
+	scan := jsonscan.New(body, p.Hub.MaxDepth+1)
+	if _, err := scan.SkipStrict(); err != nil || scan.End() != nil {
+		return b, nil, fault.New(fault.Syntax, "not valid JSON")
+	}
+	n := 0
+	err = jsonscan.Elements(body, jsonscan.Span{End: len(body)}, func(s jsonscan.Span) error {
+		if n++; n > maxBatch {
+			return fault.New(fault.Invalid, "invalid request: too many messages at once")
+		}
+		one, err := rpc.ParseRequest(s.Of(body), p.Hub.MaxDepth)
+		isReply := errors.Is(err, rpc.ErrReply)
+		if err != nil && !isReply {
+			return err
+		}
+		params, err := mcp.ReadParams(one.Params)
+		if err != nil {
+			return fault.Wrap(fault.Invalid, "invalid request", err)
+		}
+		req := &request{Request: one, params: params, plan: p, only: r.PathValue("server"), era: mcp.EraLegacy}
+		if req.who, err = h.identify(w, r, p, params); err != nil {
+			return err
+		}
+		if b.held, err = h.sessionOf(r, req); err != nil {
+			return err
+		}
+		if b.held.client.Version != mcp.V20250326 || one.Method == mcp.Initialize {
+			return fault.New(fault.Invalid, "invalid request: the message must be one JSON object")
+		}
+		req.join(b.held)
+		if isReply {
+			replies = append(replies, s.Of(body))
+			return nil
+		}
+		b.reqs = append(b.reqs, req)
+		return nil
+	})
+	if err == nil && n == 0 {
+		err = fault.New(fault.Invalid, "invalid request: no message")
+	}
+	return b, replies, err
+}
+
+func (h *Hub) serveBatch(ctx context.Context, b batch) [][]byte {
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	var answers [][]byte
+	for _, req := range b.reqs {
+		if req.IsNotification() {
+			h.heed(req)
+			continue
+		}
+		wg.Go(func() {
+			ctx, done := b.held.begin(ctx, req.ID)
+			defer done()
+			req.peer = &waiter{req: req, out: b.held}
+			out, err := h.serve(ctx, req)
+			answer := jsonscan.AppendSpliced(nil, out.body, out.edits)
+			if err != nil {
+				answer = appendFailure(nil, req.ID, err)
+			}
+			mu.Lock()
+			answers = append(answers, answer)
+			mu.Unlock()
+		})
+	}
+	wg.Wait()
+	return answers
+}
