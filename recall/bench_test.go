@@ -2,6 +2,7 @@ package recall
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -11,7 +12,8 @@ import (
 	"github.com/ctxgate/ctxgate/state/sqlite"
 )
 
-// A text of 1 MB that is new each time, and one that is shown again, on SQLite.
+// A text of 1 MB that is new each time, and one that is shown again, on SQLite; and a text that is
+// JSON, new each time, masked and thinned.
 func BenchmarkShrink(b *testing.B) {
 	driver, err := sqlite.Open(b.Context(), b.TempDir()+"/x.db")
 	if err != nil {
@@ -36,6 +38,23 @@ func BenchmarkShrink(b *testing.B) {
 					copy(body[1:], []byte{'a' + byte(i%26), 'a' + byte(i/26%26), 'a' + byte(i/676%26), 'a' + byte(i/17576%26)})
 				}
 				if s := r.Shrink(context.Background(), Doc{Tenant: "t", Body: body, Strings: strs}, DefaultPolicy()); s.Kept != 1 {
+					b.Fatal(s.Err)
+				}
+			}
+		})
+	}
+	text := quote(issues(20_000))
+	if strs, _, err = jsonscan.New(text, 0).Long(nil, 4000); err != nil {
+		b.Fatal(err)
+	}
+	for _, asJSON := range []bool{false, true} {
+		b.Run(fmt.Sprintf("json=%v", asJSON), func(b *testing.B) {
+			p := DefaultPolicy()
+			p.JSON = asJSON
+			b.SetBytes(int64(len(text)))
+			for i := 0; b.Loop(); i++ {
+				tenant := fmt.Sprintf("%d/%v", i, asJSON) // to whom it is new
+				if s := r.Shrink(context.Background(), Doc{Tenant: tenant, Body: text, Strings: strs}, p); s.Kept != 1 {
 					b.Fatal(s.Err)
 				}
 			}

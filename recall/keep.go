@@ -11,7 +11,6 @@ import (
 	"slices"
 
 	"github.com/ctxgate/ctxgate/fault"
-	"github.com/ctxgate/ctxgate/jsonscan"
 	"github.com/ctxgate/ctxgate/state"
 )
 
@@ -90,23 +89,25 @@ func (k tenantKeys) group(id string) string           { return "cut/" + k.tag + 
 func (k tenantKeys) part(id string, n int) string     { return fmt.Sprintf("%s/%d", k.group(id), n) }
 func (k tenantKeys) madeKey(sum [idBytes]byte) string { return "made/" + k.tag + "/" + formatID(sum) }
 
-// original is a text to keep: a string of a reply.
+// original is a text to keep: a string of a reply, or a value.
 type original struct {
 	id    string
 	chars int
-	made  string // the store's key for the text it becomes
+	made  []string // the store's keys for the texts it becomes
 
 	pieces iter.Seq[[]byte] // the text, in pieces of at most a part
 	single bool             // in one piece
 }
 
-// newOriginal prepares the string whose raw bytes are raw. It is read twice, for its id and to
-// be packed: a text of one part is decoded once for both.
-func newOriginal(k tenantKeys, raw []byte, chars int) original {
-	o := original{chars: chars, pieces: jsonscan.Texts(raw, partSize), single: len(raw) <= partSize}
+// newOriginal prepares a text of size raw bytes. It is read twice, for its id and to be packed:
+// one of one part is decoded once for both.
+func newOriginal(k tenantKeys, text iter.Seq[[]byte], size, chars int) original {
+	o := original{chars: chars, pieces: text, single: size <= partSize}
 	if o.single {
-		text := jsonscan.AppendText(nil, raw)
-		o.pieces = func(yield func([]byte) bool) { yield(text) }
+		var whole []byte
+		for whole = range text { // one piece, so that nothing comes to overwrite it
+		}
+		o.pieces = func(yield func([]byte) bool) { yield(whole) }
 	}
 	o.id = formatID(hash128(k.id, o.pieces))
 	return o
@@ -129,14 +130,15 @@ func (r *Recall) items(ctx context.Context, k tenantKeys, o original, from Origi
 		}
 	} else if slices.Contains(m.Origins, from) || len(m.Origins) == maxOrigins {
 		// A text that is shown on every turn costs reads, no writes.
-		if _, err := r.store.Get(ctx, o.made); err == nil {
-			return nil, nil
-		}
-		return []state.Item{k.madeItem(o)}, nil
+		return slices.DeleteFunc(k.madeItems(o), func(i state.Item) bool {
+			_, err := r.store.Get(ctx, i.Key)
+			return err == nil
+		}), nil
 	}
 	m.Origins = append(m.Origins, from)
 	sealed := seal(aead, o.id, manifestPart, m.encode())
-	return []state.Item{{Key: k.group(o.id), Group: k.group(o.id), Value: sealed}, k.madeItem(o)}, nil
+	whole := state.Item{Key: k.group(o.id), Group: k.group(o.id), Value: sealed}
+	return append([]state.Item{whole}, k.madeItems(o)...), nil
 }
 
 // kept is the manifest of an original that is there already, nil when it is not. Its lease is
@@ -153,9 +155,13 @@ func (r *Recall) kept(ctx context.Context, k tenantKeys, id string, aead cipher.
 	return m, err
 }
 
-// madeItem remembers the text that o becomes.
-func (k tenantKeys) madeItem(o original) state.Item {
-	return state.Item{Key: o.made, Group: k.group(o.id)}
+// madeItems remember the texts that o becomes.
+func (k tenantKeys) madeItems(o original) []state.Item {
+	var items []state.Item
+	for _, key := range o.made {
+		items = append(items, state.Item{Key: key, Group: k.group(o.id)})
+	}
+	return items
 }
 
 // parts compresses and seals o's text. A text of one part comes back inside the manifest; of a

@@ -3,9 +3,10 @@
 // [Recall.Open] gives an original back, byte for byte. It is the only writer of originals.
 //
 // Path through the files: recall.go holds the words, shrink.go is the straight line of one
-// reply, keep.go puts originals into the store, open.go reads them back, seal.go derives the
-// keys and seals what is stored, handle.go is the id a model sees, lines.go reads
-// parts of an original by line and by search.
+// reply, cut.go is one text to shorten, json.go finds those of a reply that is read as JSON,
+// keep.go puts originals into the store, open.go reads them back, seal.go derives the keys and
+// seals what is stored, handle.go is the id a model sees, lines.go reads parts of an original by
+// line and by search.
 //
 // Invariants:
 //   - Kept before cut: a string is shortened only after the store acknowledged its original.
@@ -16,6 +17,8 @@
 //     was kept for, and one of another tenant is as unknown as one that never was.
 //   - Cut once: text that this gateway shortened is recognised when it comes by again, because
 //     the store remembers having made it; text that merely looks like it is not.
+//   - Consistent: what a result says in content and again in structuredContent is cut alike and
+//     under one id, or, when it cannot be kept, not at all.
 //   - Bounded: the bytes on their way to the store never exceed spill_bytes, however many
 //     replies come at once; a string that would have to wait longer than keep_timeout goes whole.
 package recall

@@ -3,6 +3,7 @@ package recall
 import (
 	"context"
 	"fmt"
+	"iter"
 	"runtime/debug"
 	"slices"
 
@@ -25,6 +26,17 @@ type Policy struct {
 	// for good, and counted as unrecoverable; a size. Default 0: never, such a string is sent on
 	// whole.
 	HardLimit unit.Bytes `key:"hard_limit_bytes"`
+
+	// Shorten a text that is itself JSON as JSON, so that what is left still parses: to at most
+	// max_chars characters, by leaving whole elements out of the middle of its arrays (head_chars
+	// and tail_chars give the proportion of what stays of them). One string element in their
+	// place says how many are missing and how to read them back. A structuredContent that says
+	// the same loses the same elements, without an element that its schema would refuse; where
+	// no marker can stand in it, _meta["ctxgate/cut"] of the result tells. Text that is not JSON,
+	// or cannot be made to fit, is cut as any other. Default false: every string longer than
+	// max_chars is cut by itself, wherever it stands, and structuredContent is not otherwise
+	// shortened.
+	JSON bool `key:"json"`
 }
 
 // DefaultPolicy is the contract's.
@@ -33,7 +45,8 @@ func DefaultPolicy() Policy { return Policy{Mask: reduce.DefaultMask(), RecoverL
 // Validate lists every problem; each text begins with the key it is about.
 func (p Policy) Validate() []error { return p.Mask.Validate() }
 
-// Doc is a reply to shrink: whose it is, where it came from, and the strings in it that are long.
+// Doc is a reply to shrink: whose it is, where it came from, the whole message, and the strings
+// in it that may be too long.
 type Doc struct {
 	Tenant  string
 	From    Origin
@@ -46,18 +59,18 @@ type Shrunk struct {
 	Edits []jsonscan.Edit // to splice into the body; none means: send it as it came
 
 	Chars int64 // characters left out
-	Kept  int   // strings cut whose originals can be read back
-	Whole int   // strings sent whole because their originals could not be kept
-	Lost  int   // strings cut for good: over the hard limit, or with recall off
-	Known int   // strings that were cut before, and are not cut again
+	Kept  int   // texts cut whose originals can be read back
+	Whole int   // texts sent whole because their originals could not be kept
+	Lost  int   // texts cut for good: over the hard limit, or with recall off
+	Known int   // texts that were cut before, and are not cut again
 	Err   error // why originals could not be kept, for the log
 }
 
-// Shrink keeps the original of every string of d that p cuts, and gives the edits that cut them.
+// Shrink keeps the original of every text of d that p cuts, and gives the edits that cut them.
 // It never fails: what cannot be kept stays as it is, and a mistake of ours costs the saving, not
 // the reply.
 func (r *Recall) Shrink(ctx context.Context, d Doc, p Policy) (s Shrunk) {
-	if len(d.Strings) == 0 {
+	if len(d.Strings) == 0 && !p.JSON {
 		return s
 	}
 	defer func() {
@@ -66,31 +79,46 @@ func (r *Recall) Shrink(ctx context.Context, d Doc, p Policy) (s Shrunk) {
 		}
 	}()
 	if !r.cfg.Enabled {
-		for _, str := range d.Strings {
-			if cut, ok := p.Cut(d.Body, str); ok {
-				s.Lost++
-				s.add(cut, "")
-			}
+		for c := range p.cuts(d) {
+			s.Lost++
+			s.add(c, "")
 		}
+		s.sort()
 		return s
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.cfg.KeepTimeout.D())
 	defer cancel()
 	k := keeper{r: r, keys: r.keysOf(d.Tenant), doc: d, policy: p, out: &s}
 	defer k.release()
-	for _, str := range d.Strings {
-		if cut, ok := p.Cut(d.Body, str); ok {
-			k.keep(ctx, cut)
-		}
+	for c := range p.cuts(d) {
+		k.keep(ctx, c)
 	}
 	k.flush(ctx)
-	slices.SortFunc(s.Edits, func(a, b jsonscan.Edit) int { return a.Start - b.Start })
+	s.sort()
 	return s
 }
 
-func (s *Shrunk) add(cut reduce.Cut, id string) {
-	s.Edits = append(s.Edits, cut.Edit(id))
-	s.Chars += int64(cut.Str.Chars - cut.Head - cut.Tail)
+func (s *Shrunk) add(c cut, id string) {
+	s.Edits = append(s.Edits, c.edits(id)...)
+	s.Chars += int64(c.left)
+}
+
+func (s *Shrunk) sort() {
+	slices.SortFunc(s.Edits, func(a, b jsonscan.Edit) int { return a.Start - b.Start })
+}
+
+// cuts are what p shortens in d, in no order.
+func (p Policy) cuts(d Doc) iter.Seq[cut] {
+	if p.JSON {
+		return p.jsonCuts(d)
+	}
+	return func(yield func(cut) bool) {
+		for _, str := range d.Strings {
+			if c, ok := p.mask(d.Body, str); ok && !yield(c) {
+				return
+			}
+		}
+	}
 }
 
 // keeper gathers the originals of one reply, so that many small ones cost the store one write.
@@ -107,42 +135,44 @@ type keeper struct {
 }
 
 type pendingCut struct {
-	cut reduce.Cut
-	id  string // "" when the line is not shown
+	cut
+	id string // "" when the line is not shown
 }
 
 // keep prepares one cut; flush makes it real. After a failure the rest of the reply is not
 // tried: the store that refused one will refuse the next, and the client is waiting.
-func (k *keeper) keep(ctx context.Context, cut reduce.Cut) {
+func (k *keeper) keep(ctx context.Context, c cut) {
 	if k.out.Err != nil {
-		k.unkept(cut)
+		k.unkept(c)
 		return
 	}
-	raw := cut.Str.Of(k.doc.Body)
-	if reduce.Marked(raw) && k.wasMadeHere(ctx, raw) {
+	first := c.parts[0]
+	if (first.value || reduce.Marked(first.Of(k.doc.Body))) && k.wasMadeHere(ctx, first) {
 		k.out.Known++
 		return
 	}
-	if err := k.take(ctx, len(raw)); err != nil {
-		k.fail(ctx, err, cut)
+	if err := k.take(ctx, first.Len()); err != nil {
+		k.fail(ctx, err, c)
 		return
 	}
-	o := newOriginal(k.keys, raw, cut.Str.Chars)
+	o := newOriginal(k.keys, first.text(k.doc.Body), first.Len(), c.chars)
 	shown := o.id
 	if !k.policy.RecoverLine {
 		shown = ""
 	}
-	o.made = k.keys.madeKey(k.hashMade(cut, shown))
+	for _, p := range c.parts {
+		o.made = append(o.made, k.keys.madeKey(hash128(k.keys.made, p.left(k.doc.Body, shown))))
+	}
 	// A result often says the same twice, as content and as structuredContent.
-	items := []state.Item{k.keys.madeItem(o)}
+	items := k.keys.madeItems(o)
 	if !slices.ContainsFunc(k.items, func(i state.Item) bool { return i.Key == k.keys.group(o.id) }) {
 		var err error
 		if items, err = k.r.items(ctx, k.keys, o, k.doc.From); err != nil {
-			k.fail(ctx, err, cut)
+			k.fail(ctx, err, c)
 			return
 		}
 	}
-	k.pending = append(k.pending, pendingCut{cut, shown})
+	k.pending = append(k.pending, pendingCut{c, shown})
 	k.items = append(k.items, items...)
 	if k.held >= partSize {
 		k.flush(ctx)
@@ -192,45 +222,25 @@ func (k *keeper) release() {
 	k.held = 0
 }
 
-// fail notes why cut's original could not be kept; what was gathered before it still can be.
-func (k *keeper) fail(ctx context.Context, err error, cut reduce.Cut) {
+// fail notes why c's original could not be kept; what was gathered before it still can be.
+func (k *keeper) fail(ctx context.Context, err error, c cut) {
 	k.flush(ctx)
 	k.out.Err = err
-	k.unkept(cut)
+	k.unkept(c)
 }
 
-// unkept is what happens to a string whose original is not in the store.
-func (k *keeper) unkept(cut reduce.Cut) {
-	if k.policy.HardLimit > 0 && int64(cut.Str.Len()) > int64(k.policy.HardLimit) {
+// unkept is what happens to a text whose original is not in the store.
+func (k *keeper) unkept(c cut) {
+	if k.policy.HardLimit > 0 && int64(c.parts[0].Len()) > int64(k.policy.HardLimit) {
 		k.out.Lost++
-		k.out.add(cut, "")
+		k.out.add(c, "")
 		return
 	}
 	k.out.Whole++
 }
 
-// hashMade is the hash of the text that cut leaves.
-func (k *keeper) hashMade(cut reduce.Cut, id string) [idBytes]byte {
-	marker := []byte(cut.Marker(id))
-	return hash128(k.keys.made, func(yield func([]byte) bool) {
-		for p := range jsonscan.Texts(k.doc.Body[cut.Str.Start:cut.Gap.Start], partSize) {
-			if !yield(p) {
-				return
-			}
-		}
-		if !yield(marker) {
-			return
-		}
-		for p := range jsonscan.Texts(k.doc.Body[cut.Gap.End:cut.Str.End], partSize) {
-			if !yield(p) {
-				return
-			}
-		}
-	})
-}
-
-// wasMadeHere says whether raw is, to the byte, a text this gateway cut, under this tenant.
-func (k *keeper) wasMadeHere(ctx context.Context, raw []byte) bool {
-	_, err := k.r.store.Get(ctx, k.keys.madeKey(hash128(k.keys.made, jsonscan.Texts(raw, partSize))))
+// wasMadeHere says whether p is, to the byte, a text this gateway cut, under this tenant.
+func (k *keeper) wasMadeHere(ctx context.Context, p part) bool {
+	_, err := k.r.store.Get(ctx, k.keys.madeKey(hash128(k.keys.made, p.text(k.doc.Body))))
 	return err == nil
 }

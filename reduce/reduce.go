@@ -2,13 +2,18 @@
 // clock, no store, no network. What a cut needs before it may be shown (its original kept) is
 // recall's business.
 //
-// Path through the files: mask.go shortens one long string to its head and tail, grapheme.go
+// Path through the files: reduce.go shortens one long string to its head and tail, grapheme.go
 // keeps a cut from falling inside a character that a reader sees as one, marker.go writes what
-// stands in the gap.
+// stands in the gap. A text that is JSON can be thinned instead: json.go says what that is,
+// outline.go measures the text in one pass, fit.go divides the room, value.go finds its way in
+// text that is known to be valid. twin.go gives the same plan for another spelling of the same
+// value, typed.go the form of it that keeps every value's type.
 //
 // The laws, checked over goldens, properties and fuzz in laws_test.go: bytes outside a cut are
 // untouched; head, gap and tail join to the original; the result is at most the limit plus the
-// marker; the same input gives the same bytes; valid JSON stays valid.
+// marker; the same input gives the same bytes; valid JSON stays valid. Those of thinning, in
+// thin_test.go: the result is JSON, and at most the limit with its markers, whenever it can be;
+// each marker names the very characters it stands for; what stays keeps its bytes.
 package reduce
 
 import (

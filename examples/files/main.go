@@ -1,12 +1,12 @@
-// Command files is a tool server small enough to read: plain JSON-RPC on 127.0.0.1:8004, one
-// tool, read_file, which returns a text file below the current folder. It is what the README
-// puts behind ctxgate.
+// Command files is an MCP server small enough to read: newline-delimited JSON-RPC on stdin and
+// stdout, one tool, read_file, which returns a text file below the current folder. It is what the
+// README puts behind ctxgate.
 package main
 
 import (
+	"bufio"
 	"encoding/json"
 	"log"
-	"net/http"
 	"os"
 )
 
@@ -21,32 +21,52 @@ type request struct {
 	} `json:"params"`
 }
 
-type content struct {
-	Type string `json:"type"`
-	Text string `json:"text"`
+type object = map[string]any
+
+var hello = object{
+	"protocolVersion": "2025-11-25",
+	"capabilities":    object{"tools": object{}},
+	"serverInfo":      object{"name": "files", "version": "1"},
 }
+
+var tools = object{"tools": []object{{
+	"name":        "read_file",
+	"description": "Read a text file.",
+	"inputSchema": object{"type": "object", "properties": object{"path": object{"type": "string"}}, "required": []string{"path"}},
+}}}
 
 func main() {
 	root, err := os.OpenRoot(".")
 	if err != nil {
 		log.Fatal(err)
 	}
-	http.HandleFunc("POST /rpc", func(w http.ResponseWriter, r *http.Request) {
+	out := json.NewEncoder(os.Stdout)
+	in := bufio.NewScanner(os.Stdin)
+	in.Buffer(nil, 1<<20)
+	for in.Scan() {
 		var req request
-		if err := json.NewDecoder(r.Body).Decode(&req); err != nil {
-			http.Error(w, err.Error(), http.StatusBadRequest)
-			return
+		if json.Unmarshal(in.Bytes(), &req) != nil || req.ID == nil {
+			continue // a notification needs no answer
 		}
-		reply := map[string]any{"jsonrpc": "2.0", "id": req.ID}
-		if text, err := root.ReadFile(req.Params.Arguments.Path); err != nil {
-			reply["error"] = map[string]any{"code": -32602, "message": err.Error()}
-		} else {
-			reply["result"] = map[string]any{"content": []content{{"text", string(text)}}}
+		reply := object{"jsonrpc": "2.0", "id": req.ID}
+		switch req.Method {
+		case "initialize":
+			reply["result"] = hello
+		case "ping":
+			reply["result"] = object{}
+		case "tools/list":
+			reply["result"] = tools
+		case "tools/call":
+			if text, err := root.ReadFile(req.Params.Arguments.Path); err != nil {
+				reply["error"] = object{"code": -32602, "message": err.Error()}
+			} else {
+				reply["result"] = object{"content": []object{{"type": "text", "text": string(text)}}}
+			}
+		default:
+			reply["error"] = object{"code": -32601, "message": "Method not found"}
 		}
-		if err := json.NewEncoder(w).Encode(reply); err != nil {
-			log.Print(err)
+		if err := out.Encode(reply); err != nil {
+			log.Fatal(err)
 		}
-	})
-	log.Print("serving files below this folder on http://127.0.0.1:8004/rpc")
-	log.Fatal(http.ListenAndServe("127.0.0.1:8004", nil)) //nolint:gosec // an example
+	}
 }
