@@ -5,7 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
-	"strconv"
 
 	"github.com/ctxgate/ctxgate/fault"
 	"github.com/ctxgate/ctxgate/front"
@@ -90,7 +89,10 @@ func (r *request) outgoing(to target) *upstream.Call {
 // answers puts a server's requests for input to the client of an older era, one after the other.
 func (h *Hub) answers(ctx context.Context, req *request, server string, m rpc.Message) (raw, state []byte, needed bool, err error) {
 	res, err := mcp.ReadResult(m)
-	if err != nil || !res.NeedsInput() {
+	if err != nil {
+		return nil, nil, false, fault.Wrap(fault.BadReply, "the server's answer cannot be read", err)
+	}
+	if !res.NeedsInput() {
 		return nil, nil, false, nil
 	}
 	inputs, err := res.Inputs()
@@ -153,7 +155,7 @@ func (h *Hub) finish(ctx context.Context, req *request, to target, m rpc.Message
 // shrink cuts what is too long, and keeps it first. Binary data and addresses are no text: half of
 // one is nothing.
 func (h *Hub) shrink(ctx context.Context, req *request, to target, m rpc.Message, content mcp.Content) []jsonscan.Edit {
-	whole := append(content.Binary, content.URIs...)
+	whole := slices.Concat(content.Binary, content.URIs)
 	strings := m.Strings
 	if len(whole) > 0 && len(strings) > 0 {
 		strings = slices.DeleteFunc(slices.Clone(strings), func(s jsonscan.Str) bool {
@@ -217,6 +219,3 @@ func (h *Hub) count(ctx context.Context, server string, r rpc.Reply, edits []jso
 }
 
 var errCannotAsk = errors.New("the client does not answer this")
-
-// number is a JSON number.
-func number(n int64) []byte { return strconv.AppendInt(nil, n, 10) }

@@ -165,17 +165,8 @@ func (h *Hub) checkParams(r *http.Request, req *request) error {
 	if !ok {
 		return nil
 	}
-	fields, err := jsonscan.FieldsOf(e.raw)
-	if err != nil {
-		return nil
-	}
-	schema, _ := fields.Get("inputSchema")
-	wanted, err := mcp.HeaderParams(schema)
-	if err != nil || len(wanted) == 0 {
-		return nil
-	}
 	arguments, _ := req.params.Get("arguments")
-	for _, p := range wanted {
+	for _, p := range mirrored(e.raw) {
 		if err := checkParam(r, p, arguments); err != nil {
 			return err
 		}
@@ -183,12 +174,24 @@ func (h *Hub) checkParams(r *http.Request, req *request) error {
 	return nil
 }
 
+// mirrored are the parameters of a tool that go into headers. A schema that breaks the rules asks
+// for none.
+func mirrored(tool []byte) []mcp.HeaderParam {
+	fields, err := jsonscan.FieldsOf(tool)
+	if err != nil {
+		return nil
+	}
+	schema, _ := fields.Get("inputSchema")
+	wanted, _ := mcp.HeaderParams(schema)
+	return wanted
+}
+
 func checkParam(r *http.Request, p mcp.HeaderParam, arguments []byte) error {
 	values := r.Header.Values(p.Header)
 	_, there, err := p.Value(arguments)
 	switch {
 	case err != nil:
-		return nil // for the server to say
+		return nil //nolint:nilerr // an argument of the wrong type is for the server to refuse
 	case !there && len(values) == 0:
 		return nil
 	case len(values) != 1 || !there || !p.Matches(values[0], arguments):

@@ -178,7 +178,8 @@ func (h *Hub) byRef(ctx context.Context, req *request) (target, error) {
 	if req.only != "" {
 		return h.whole(req)
 	}
-	key, t := "name", target{}
+	var t target
+	key := "name"
 	if ref.Text("type") == "ref/prompt" {
 		t, err = h.byName(ctx, req, prompts, key, ref.Text(key))
 	} else {

@@ -27,14 +27,11 @@ func (h *Hub) Survey(ctx context.Context) (found []Finding, clashes []string) {
 			continue
 		}
 		hello := conn.Hello()
-		line := fmt.Sprintf("MCP %s", hello.Version)
 		h.shelves.mu.Lock()
-		for _, o := range h.shelves.offers(h.shelves.classes[""], req.plan.alone(r.ID())) {
-			line += fmt.Sprintf(", %d tools, %d prompts, %d resources, %d templates",
-				len(o.items[tools]), len(o.items[prompts]), len(o.items[resources]), len(o.items[templates]))
-		}
+		o := h.shelves.classes[""].shelf[r.ID()].offer
 		h.shelves.mu.Unlock()
-		found = append(found, Finding{Server: r.ID(), Line: line})
+		found = append(found, Finding{Server: r.ID(), Line: fmt.Sprintf("MCP %s, %d tools, %d prompts, %d resources, %d templates",
+			hello.Version, len(o.items[tools]), len(o.items[prompts]), len(o.items[resources]), len(o.items[templates]))})
 	}
 	return found, h.shelves.now(req).clashes
 }

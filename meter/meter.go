@@ -54,7 +54,7 @@ func New(version string, store func() (Store, bool)) *Meter {
 		kept:          byServer("ctxgate_originals_kept_total", "Strings cut whose originals can be read back."),
 		whole:         byServer("ctxgate_sent_whole_total", "Strings sent whole because their originals could not be kept."),
 		unrecoverable: byServer("ctxgate_unrecoverable_total", "Strings cut for good. Must stay 0 unless recall is off or hard_limit_bytes is set."),
-		restarts: byServer("ctxgate_server_restarts_total", "Connections to a server that were lost, and programs that ended; each is made again."),
+		restarts:      byServer("ctxgate_server_restarts_total", "Connections to a server that were lost, and programs that ended; each is made again."),
 		up: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "ctxgate_server_up", Help: "1 while the connection that all clients share is up.",
 		}, []string{"server"}),

@@ -64,7 +64,6 @@ type flight struct {
 	asking atomic.Int32  // questions to the client under way: the server waits for us
 	over   atomic.Bool   // answered: nothing may follow
 	stop   context.CancelFunc
-	header map[string]string // what the HTTP wire sends beside the message
 }
 
 func newConn(server string, lim limits) *Conn {

@@ -87,18 +87,6 @@ func (h Hello) dress(f *flight) []byte {
 	return call.Params.With(call.Changes, meta)
 }
 
-// greet finds out what the server speaks and begins in it: a question in the newest revision
-// first, and an older greeting on any answer that is not of that revision (era: 0 to find out).
-func (c *Conn) greet(ctx context.Context, client mcp.Client, era mcp.Era) error {
-	if era != mcp.EraLegacy {
-		known, err := c.discover(ctx, client)
-		if known || err != nil {
-			return err
-		}
-	}
-	return c.initialize(ctx, client)
-}
-
 // discover says whether the server is one of the newer era. Only a failure of the connection is
 // an error: whatever a server answers that is not of that era means the older one.
 func (c *Conn) discover(ctx context.Context, client mcp.Client) (bool, error) {
@@ -109,12 +97,9 @@ func (c *Conn) discover(ctx context.Context, client mcp.Client) (bool, error) {
 	case err != nil && c.Why() != nil:
 		return false, err
 	case err != nil || m.IsError:
-		return false, nil
+		return false, nil //nolint:nilerr // silence, and any refusal, is how the older era answers
 	}
-	result, err := jsonscan.ReadFields(m.Body, m.Result)
-	if err != nil {
-		return false, nil
-	}
+	result, _ := jsonscan.ReadFields(m.Body, m.Result)
 	versions, ok := result.Get("supportedVersions")
 	if !ok || !contains(versions, mcp.V20260728) {
 		return false, nil

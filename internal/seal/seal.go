@@ -62,4 +62,3 @@ func (s *Sealer) Open(token string) ([]byte, error) {
 	}
 	return plain, nil
 }
-
