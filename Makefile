@@ -7,7 +7,7 @@ export CGO_ENABLED ?= 0
 TOOL := go tool -modfile=tools/go.mod
 FUZZTIME ?= 10s
 
-.PHONY: help check test fuzz fuzz-long e2e bench docs build cross lint vuln drift cover
+.PHONY: help check test fuzz fuzz-long e2e peers conformance chaos chaos-short bench docs build cross lint vuln drift cover
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
@@ -15,7 +15,7 @@ help: ## list the targets
 check: lint drift vuln ## everything that can be said without running the product: lint, docs drift, known vulnerabilities
 
 test: ## all unit tests, with the race detector and in random order
-	CGO_ENABLED=1 go test -race -shuffle=on $$(go list ./... | grep -v /e2e)
+	CGO_ENABLED=1 go test -race -shuffle=on -timeout 15m $$(go list ./... | grep -v /e2e)
 
 fuzz: ## every fuzz target, ten seconds each (FUZZTIME=…)
 	@log=$$(mktemp); trap 'rm -f '$$log EXIT; for pkg in $$(grep -rlE '^func Fuzz' --include='*_test.go' . | xargs -n1 dirname | sort -u); do \
@@ -32,6 +32,18 @@ fuzz-long: ## every fuzz target, eight minutes each
 
 e2e: ## the real binary, real sockets
 	go test -shuffle=on -timeout 10m -v ./e2e/ | grep -vE '^(=== |    --- PASS|        --- PASS)'
+
+peers: ## install the MCP programs of npm that ctxgate is tested with
+	npm ci --prefix e2e/peers/npm --ignore-scripts --no-audit --no-fund --loglevel=error
+
+conformance: ## the conformance suite and the SDKs of others, with the gateway between them (after make peers)
+	go test -shuffle=on -timeout 20m -v ./e2e/peers/ | grep -vE '^(=== |    --- PASS|        --- PASS|            --- PASS)'
+
+chaos: ## everything that can go wrong, in full (about an hour)
+	CTXGATE_CHAOS=full go test -timeout 150m -v ./e2e/chaos/ | grep -vE '^(=== |    --- PASS|        --- PASS)'
+
+chaos-short: ## the same, in short
+	go test -timeout 15m -v ./e2e/chaos/ | grep -vE '^(=== |    --- PASS|        --- PASS)'
 
 bench: ## masking beside copy, encoding/json and jsontext, as ratios
 	go run ./internal/bench

@@ -115,9 +115,11 @@ func (h *Hub) Start() {
 	if h.deps.Sole {
 		return
 	}
-	for _, r := range h.plan.Load().order {
+	p := h.plan.Load()
+	for _, r := range p.order {
 		r.Start()
 	}
+	h.shelves.of(&request{plan: p, client: mcp.Client{Capabilities: []byte("{}")}}) // begin to read what they offer
 	go h.tidy()
 }
 

@@ -116,9 +116,27 @@ func (s *shelves) stock(c *class, r *upstream.Remote) *shelf {
 	}
 	sh.offer.remote = r
 	c.shelf[r.ID()] = sh
+	if s.slow(r) && c.name != "" {
+		sh.settle()
+	}
 	time.AfterFunc(s.hub.plan.Load().Hub.ListWait.D(), sh.settle)
 	s.begin(c, sh)
 	return sh
+}
+
+// slow says whether a server has been waited for in vain: it is not waited for again on behalf of
+// other clients; the lock is held.
+func (s *shelves) slow(r *upstream.Remote) bool {
+	plain := s.classes[""]
+	if plain == nil || plain.shelf[r.ID()] == nil || plain.shelf[r.ID()].remote != r {
+		return false
+	}
+	select {
+	case <-plain.shelf[r.ID()].settled:
+		return plain.shelf[r.ID()].read.IsZero()
+	default:
+		return false
+	}
 }
 
 // now is the catalog as it is.
@@ -320,11 +338,15 @@ func (s *shelves) each(l *upstream.Lane, f func(*class, *shelf)) {
 	}
 }
 
-// refresh reads again what is older than it may be.
+// refresh reads again what is older than it may be. For a class that nobody is of any more no
+// server is troubled.
 func (s *shelves) refresh() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, c := range s.classes {
+		if c.name != "" && time.Since(c.used) > time.Minute {
+			continue
+		}
 		for _, sh := range c.shelf {
 			if !sh.reading && (sh.read.IsZero() || time.Since(sh.read) > sh.offer.ttl) {
 				s.begin(c, sh)
