@@ -25,6 +25,11 @@ func isModern(r *http.Request, params mcp.Params) bool {
 func (h *Hub) postModern(w http.ResponseWriter, r *http.Request, req *request) {
 	req.era = mcp.EraModern
 	err := checkHeaders(r, req)
+	if err == nil && req.IsNotification() { // which need not say anything of its client
+		h.heedModern(req)
+		w.WriteHeader(http.StatusAccepted)
+		return
+	}
 	if err == nil {
 		err = req.readMeta()
 	}
@@ -35,11 +40,6 @@ func (h *Hub) postModern(w http.ResponseWriter, r *http.Request, req *request) {
 		h.refuseHTTP(w, r, mcp.EraModern, http.StatusBadRequest, req.ID, err)
 		return
 	}
-	if req.IsNotification() {
-		h.forward(req)
-		w.WriteHeader(http.StatusAccepted)
-		return
-	}
 	s := newStream(w, r, req.plan.HTTP)
 	req.peer = &waiter{req: req, out: s}
 	if req.Method == mcp.Listen {
@@ -47,6 +47,14 @@ func (h *Hub) postModern(w http.ResponseWriter, r *http.Request, req *request) {
 		return
 	}
 	h.answerHTTP(r.Context(), w, s, req)
+}
+
+// heedModern passes a notification on. A cancellation names a request of a stream that this era
+// cancels by closing it.
+func (h *Hub) heedModern(req *request) {
+	if req.Method != mcp.Cancelled {
+		h.forward(req)
+	}
 }
 
 // answerHTTP serves a request and sends its reply.

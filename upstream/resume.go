@@ -115,10 +115,12 @@ func (x *exchange) resume(ctx context.Context, at *place) (io.ReadCloser, error)
 
 // listen hears what a server of the older era says outside any call, for as long as the
 // connection lasts and the server offers it.
-func (s *stream) listen() {
+func (s *stream) listen(answered func()) {
+	defer answered()
 	var at place
 	for heard := false; ; {
 		body, err := s.open(s.life, &at)
+		answered()
 		var a *answer
 		switch {
 		case err == nil:

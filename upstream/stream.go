@@ -17,8 +17,10 @@ import (
 	"github.com/ctxgate/ctxgate/mcp"
 )
 
-// goodbyeTime is the longest to end a session.
-const goodbyeTime = 2 * time.Second
+const (
+	goodbyeTime = 2 * time.Second // the longest to end a session
+	streamWait  = time.Second     // the longest to wait for the stream of what belongs to no call
+)
 
 // stream is the wire of Streamable HTTP, in all its revisions: every message is a POST, and the
 // answer to a call is its reply or a stream of events that leads to it.
@@ -98,7 +100,14 @@ func (s *stream) greet(ctx context.Context, era mcp.Era, client mcp.Client) erro
 		return err
 	}
 	s.greeted.Store(true)
-	go s.listen()
+	// A server may ask on its own stream as soon as it is called: the stream is there before.
+	answered := make(chan struct{})
+	go s.listen(sync.OnceFunc(func() { close(answered) }))
+	select {
+	case <-answered:
+	case <-time.After(streamWait):
+	case <-ctx.Done():
+	}
 	return nil
 }
 
