@@ -27,7 +27,7 @@ var floors = [][]string{
 	0: {"fault", "jsonscan", "internal/unit", "internal/secret", "internal/slurp", "internal/frame", "internal/child", "internal/sse", "internal/seal"},
 	1: {"rpc", "state"},
 	2: {"mcp", "reduce", "state/memory", "state/sqlite", "state/statetest"},
-	3: {"recall", "auth", "limit", "meter"},
+	3: {"recall", "auth", "grant", "limit", "meter"},
 	4: {"upstream", "front"},
 	5: {"hub"},
 	6: {"admin"},

@@ -20,6 +20,7 @@ import (
 	"github.com/ctxgate/ctxgate/auth"
 	"github.com/ctxgate/ctxgate/config"
 	"github.com/ctxgate/ctxgate/front"
+	"github.com/ctxgate/ctxgate/grant"
 	"github.com/ctxgate/ctxgate/hub"
 	"github.com/ctxgate/ctxgate/meter"
 	"github.com/ctxgate/ctxgate/recall"
@@ -32,6 +33,7 @@ type App struct {
 	cfg       config.Config
 	opts      Options
 	door      *hub.Hub
+	grants    *grant.Desk
 	main      front.Swap
 	store     *state.Store
 	ready     front.Readiness
@@ -88,8 +90,14 @@ func (a *App) build(ctx context.Context, sole bool) (*Vault, *meter.Meter, error
 	transport := upstream.NewTransport()
 	a.onRelease(func() error { transport.CloseIdleConnections(); return nil })
 
+	a.grants, err = grant.New(grant.Deps{Next: transport, Store: vault.Store, Secret: vault.Root})
+	if err != nil {
+		return nil, nil, err
+	}
+	a.onRelease(func() error { a.grants.Close(); return nil })
+
 	a.door, err = hub.New(settings(a.cfg), hub.Deps{
-		Transport: transport, Recall: vault.Recall, Meter: metrics, Secret: vault.Root, Env: a.opts.Env,
+		Transport: a.grants, Recall: vault.Recall, Meter: metrics, Secret: vault.Root, Env: a.opts.Env,
 		Sole: sole, Version: a.opts.Version,
 	})
 	if err != nil {
@@ -133,7 +141,11 @@ func (a *App) openMain(ctx context.Context, store *state.Store) error {
 	}
 	a.main.Set(a.mainHandler(a.cfg, store))
 	a.store = store
-	return a.listen(ctx, "main", a.cfg.Front.Listen, a.ready.Closing(&a.main))
+	if err := a.listen(ctx, "main", a.cfg.Front.Listen, a.ready.Closing(&a.main)); err != nil {
+		return err
+	}
+	a.grants.Serve(a.listeners[len(a.listeners)-1].Addr(), a.cfg.Front.PublicURL)
+	return nil
 }
 
 // mainHandler is everything the main listener serves, as a configuration has it.
@@ -148,6 +160,8 @@ func (a *App) mainHandler(cfg config.Config, store *state.Store) http.Handler {
 	// Health needs no credentials; it says nothing that a closed port would not.
 	open := []front.Stage{front.Identified, front.Logged, guard.Stage(hub.Refuse)}
 	live := front.Wrap(http.HandlerFunc(front.Live), open...)
+	// A browser that comes from an authorization server has nothing but the state it was given.
+	callback := front.Wrap(http.HandlerFunc(a.grants.Callback), open...)
 	ready := front.Wrap(a.ready.Ready(func(ctx context.Context) error {
 		_, err := store.Stat(ctx)
 		return err
@@ -159,6 +173,8 @@ func (a *App) mainHandler(cfg config.Config, store *state.Store) http.Handler {
 			live.ServeHTTP(w, r)
 		case "GET /readyz", "HEAD /readyz":
 			ready.ServeHTTP(w, r)
+		case "GET " + grant.CallbackPath:
+			callback.ServeHTTP(w, r)
 		default:
 			doors.ServeHTTP(w, r)
 		}

@@ -22,6 +22,7 @@ func (a *App) Reload(cfg config.Config) {
 		slog.Warn("this change takes effect at the next start", "key", key)
 	}
 	next := cfg
+	next.Front.PublicURL = a.cfg.Front.PublicURL
 	next.Front.Listen, next.Admin, next.State, next.Recall = a.cfg.Front.Listen, a.cfg.Admin, a.cfg.State, a.cfg.Recall
 	next.Secret, next.DataDir = a.cfg.Secret, a.cfg.DataDir
 	a.door.Apply(settings(next))
@@ -36,12 +37,13 @@ func (a *App) Reload(cfg config.Config) {
 func fixed(old, next config.Config) []string {
 	var keys []string
 	for key, changed := range map[string]bool{
-		"listen":   old.Front.Listen != next.Front.Listen,
-		"admin":    old.Admin.Listen != next.Admin.Listen || old.Admin.Token.Reveal() != next.Admin.Token.Reveal(),
-		"state":    old.State != next.State,
-		"recall":   old.Recall != next.Recall,
-		"secret":   old.Secret.Reveal() != next.Secret.Reveal(),
-		"data_dir": old.DataDir != next.DataDir,
+		"listen":     old.Front.Listen != next.Front.Listen,
+		"public_url": old.Front.PublicURL != next.Front.PublicURL,
+		"admin":      old.Admin.Listen != next.Admin.Listen || old.Admin.Token.Reveal() != next.Admin.Token.Reveal(),
+		"state":      old.State != next.State,
+		"recall":     old.Recall != next.Recall,
+		"secret":     old.Secret.Reveal() != next.Secret.Reveal(),
+		"data_dir":   old.DataDir != next.DataDir,
 	} {
 		if changed {
 			keys = append(keys, key)

@@ -13,6 +13,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/url"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -24,6 +25,11 @@ import (
 type Config struct {
 	// The address of the main listener. Default "127.0.0.1:8000"; empty means none.
 	Listen string `key:"listen"`
+
+	// The URL at which browsers reach the main listener, where that is not its address: a page of
+	// an authorization server sends them to <public_url>/oauth/callback. Default empty:
+	// http:// and the listener's address.
+	PublicURL string `key:"public_url"`
 
 	// Limits of HTTP, for every listener.
 	HTTP HTTP `key:"http"`
@@ -81,6 +87,9 @@ func (c Config) Validate() []error {
 		if err := CheckAddress(c.Listen); err != nil {
 			problems = append(problems, fmt.Errorf("listen: %w", err))
 		}
+	}
+	if u, err := url.Parse(c.PublicURL); c.PublicURL != "" && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.RawQuery != "" || u.Fragment != "") {
+		problems = append(problems, fmt.Errorf("public_url: %q is not a URL such as https://gateway.example.com", c.PublicURL))
 	}
 	for _, limit := range []struct {
 		key   string

@@ -37,6 +37,10 @@ func (h *Hub) call(ctx context.Context, req *request) (reply, error) {
 	if err != nil {
 		return reply{}, err
 	}
+	if req.stray(lane) {
+		release()
+		return reply{}, errState
+	}
 	if req.parks(lane) {
 		return h.park(ctx, req, to, lane, release)
 	}
@@ -125,6 +129,8 @@ func (h *Hub) answer(ctx context.Context, req *request, server string, in mcp.In
 	}
 	got, err := req.peer.Ask(ctx, server, question)
 	switch {
+	case errors.Is(err, errCannotAsk):
+		return nil, fault.Wrap(fault.BadReply, "the server asks for what the client does not offer", err)
 	case err != nil:
 		return nil, err
 	case got.IsError:
@@ -218,4 +224,4 @@ func (h *Hub) count(ctx context.Context, server string, r rpc.Reply, edits []jso
 	}
 }
 
-var errCannotAsk = errors.New("the client does not answer this")
+var errCannotAsk = fault.New(fault.NoMethod, "the client does not answer this")

@@ -147,15 +147,15 @@ func renamed(raw []byte, key, shown string) []byte {
 func clashes(offers []offer, k kind) map[string]bool {
 	owner := map[string]string{}
 	clash := map[string]bool{}
+	if k == tools {
+		owner[recoverTool] = "" // the gateway's own
+	}
 	for _, o := range offers {
 		for _, it := range o.items[k] {
 			if first, ok := owner[it.key]; ok && first != o.remote.ID() {
 				clash[it.key] = true
 			}
 			owner[it.key] = o.remote.ID()
-		}
-		if k == tools {
-			owner[recoverTool] = ""
 		}
 	}
 	return clash

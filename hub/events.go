@@ -46,7 +46,7 @@ func (h *Hub) Turned(l *upstream.Lane, up bool) {
 func (h *Hub) tellChanged(class string, k kind) {
 	note := []byte(`{"jsonrpc":"2.0","method":"` + listing[k].changed + `"}`)
 	h.sessions.each(func(s *session) {
-		if upstream.Class(s.client) == class {
+		if !s.mute.Load() && upstream.Class(s.client) == class {
 			_ = s.send(note)
 		}
 	})

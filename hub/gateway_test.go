@@ -13,9 +13,12 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"github.com/ctxgate/ctxgate/auth"
 	"github.com/ctxgate/ctxgate/front"
 	"github.com/ctxgate/ctxgate/hub"
+	"github.com/ctxgate/ctxgate/internal/child"
 	"github.com/ctxgate/ctxgate/internal/unit"
 	"github.com/ctxgate/ctxgate/limit"
 	"github.com/ctxgate/ctxgate/meter"
@@ -25,9 +28,23 @@ import (
 	"github.com/ctxgate/ctxgate/upstream"
 )
 
+// This binary is the test, the shim that programs run under, and the program of the tests.
 func TestMain(m *testing.M) {
+	child.Lifeline()
+	if len(os.Args) == 3 && os.Args[1] == "run:join" {
+		join(os.Args[2])
+	}
 	slog.SetDefault(slog.New(slog.DiscardHandler))
-	os.Exit(m.Run())
+	goleak.VerifyTestMain(late{m})
+}
+
+// late gives what ends by itself the time to: a server's lists are not read twice within half a
+// second, and who read them waits.
+type late struct{ *testing.M }
+
+func (l late) Run() int {
+	defer time.Sleep(time.Second)
+	return l.M.Run()
 }
 
 // setup is what a test may change before the gateway opens.

@@ -6,6 +6,7 @@ import (
 	"net/http"
 
 	"github.com/ctxgate/ctxgate/fault"
+	"github.com/ctxgate/ctxgate/front"
 	"github.com/ctxgate/ctxgate/jsonscan"
 	"github.com/ctxgate/ctxgate/mcp"
 	"github.com/ctxgate/ctxgate/rpc"
@@ -136,6 +137,7 @@ func (h *Hub) serveGet(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		return
 	}
+	front.BodyRead(w) // there is none, and the stream has no end
 	s := newStream(w, r, h.plan.Load().HTTP)
 	if !s.accepts {
 		h.refuseHTTP(w, r, mcp.EraLegacy, http.StatusNotAcceptable, rpc.ID{}, fault.New(fault.Invalid, "an event stream is all there is here"))
@@ -178,6 +180,9 @@ func (h *Hub) streamSession(w http.ResponseWriter, r *http.Request) (*session, e
 		return nil, errNoGet
 	}
 	held, err := h.sessionOf(r, req)
+	if err == nil && req.only != "" && !p.knows(req.only) {
+		err = fault.New(fault.NotFound, "there is no such server")
+	}
 	if err != nil {
 		h.refuseHTTP(w, r, mcp.EraLegacy, http.StatusNotFound, rpc.ID{}, err)
 		return nil, errNoGet

@@ -65,14 +65,15 @@ func decodeObject(s string) (jsonscan.Fields, error) {
 // separator; the id that fits the longest counts, for an id may hold the separator.
 func splitName(shown, separator string, known func(server string) bool) (server, name string, ok bool) {
 	for _, sep := range []string{defaultSeparator, separator} {
-		for at := len(shown); at > 0; {
-			at = strings.LastIndex(shown[:at], sep)
+		for end := len(shown); ; {
+			at := strings.LastIndex(shown[:end], sep)
 			if at <= 0 {
 				break
 			}
 			if known(shown[:at]) {
 				return shown[:at], shown[at+len(sep):], true
 			}
+			end = at + len(sep) - 1 // one may overlap another: a:::x is :x of a
 		}
 	}
 	return "", "", false

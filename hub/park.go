@@ -180,26 +180,38 @@ func (h *Hub) ownState(req *request) bool {
 	return req.era == mcp.EraModern && err == nil
 }
 
+// stray says whether a request brings a state that is nobody's: it was not made here, and a server
+// of the older era makes none.
+func (r *request) stray(lane *upstream.Lane) bool {
+	_, brought := r.params.Get("requestState")
+	hello, up := lane.Up()
+	if !up {
+		hello, up = lane.Remote().Shared().Up()
+	}
+	return brought && r.era == mcp.EraModern && up && hello.Era == mcp.EraLegacy
+}
+
+var errState = invalidParams("requestState is not valid any more: make the request again without it")
+
 // parked finds the call that a request goes on with, if it is the same client and request.
 func (h *Hub) parked(req *request) (*parked, error) {
-	gone := invalidParams("requestState is not valid any more: make the request again without it")
 	plain, err := h.stateSeal.Open(req.params.Text("requestState"))
 	if err != nil {
-		return nil, gone
+		return nil, errState
 	}
 	part := strings.Split(string(plain), "\x01")
 	if len(part) != 4 || part[1] != req.from().Subject || part[2] != digest(req) {
-		return nil, gone
+		return nil, errState
 	}
 	if until, err := strconv.ParseInt(part[3], 10, 64); err != nil || time.Now().Unix() > until {
-		return nil, gone
+		return nil, errState
 	}
 	h.lot.mu.Lock()
 	defer h.lot.mu.Unlock()
 	if p := h.lot.calls[part[0]]; p != nil {
 		return p, nil
 	}
-	return nil, gone
+	return nil, errState
 }
 
 // digest is a request's identity without what differs when it is made again.

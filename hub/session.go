@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ctxgate/ctxgate/auth"
@@ -35,6 +36,7 @@ type session struct {
 	who    auth.Caller
 	client mcp.Client
 	only   string
+	mute   atomic.Bool // a client of the newer era, on stdio: it hears only what it asked for
 
 	mu      sync.Mutex
 	level   string
@@ -364,6 +366,9 @@ func (s *session) answered(r rpc.Reply) {
 
 // Notify and Ask make a session a peer for what its servers say outside any call.
 func (s *session) Notify(server string, note rpc.Message) {
+	if s.mute.Load() {
+		return
+	}
 	req := &request{level: s.logLevel(), era: mcp.EraLegacy}
 	if msg, ok := noteFor(req, server, note); ok {
 		_ = s.send(msg)
@@ -372,5 +377,8 @@ func (s *session) Notify(server string, note rpc.Message) {
 
 // Ask puts a question that belongs to no call to the client.
 func (s *session) Ask(ctx context.Context, server string, q rpc.Message) (rpc.Reply, error) {
+	if s.mute.Load() {
+		return rpc.Reply{}, errCannotAsk
+	}
 	return s.ask(ctx, s, server, q)
 }

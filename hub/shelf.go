@@ -41,6 +41,7 @@ type class struct {
 	shelf   map[string]*shelf // by server
 	catalog atomic.Pointer[catalog]
 	singles sync.Map // server → *catalog under its own names
+	served  bool     // one of them was given a list: before, there is no change to tell of
 	used    time.Time
 	told    time.Time // when its clients were told of a change
 	telling bool      // and will be again
@@ -80,7 +81,9 @@ func (s *shelves) of(req *request) *class {
 			s.drop()
 		}
 		c = &class{name: name, who: who, shelf: map[string]*shelf{}}
-		c.catalog.Store(&catalog{})
+		empty := build(nil, Naming{})
+		empty.ttl = 0
+		c.catalog.Store(empty)
 		s.classes[name] = c
 	}
 	c.used = time.Now()
@@ -178,6 +181,9 @@ func (s *shelves) wait(ctx context.Context, req *request) *catalog {
 		case <-s.hub.closing:
 		}
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c.served = true
 	return c.catalog.Load()
 }
 
@@ -189,9 +195,9 @@ func (s *shelves) single(ctx context.Context, req *request) *catalog {
 		return found.(*catalog) //nolint:forcetypeassert // nothing else is stored there
 	}
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	made := only(s.offers(c, req.plan), req.only)
-	s.mu.Unlock()
-	c.singles.Store(req.only, made)
+	c.singles.Store(req.only, made) // with the lock, or it could be older than the catalog
 	return made
 }
 
@@ -265,7 +271,7 @@ func (s *shelves) rebuild(c *class) {
 		}
 	}
 	for k := range kinds {
-		if old.generation != "" && old.hashes[k] != made.hashes[k] {
+		if c.served && old.hashes[k] != made.hashes[k] {
 			c.untold[k] = true
 		}
 	}

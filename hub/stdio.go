@@ -139,7 +139,7 @@ func (d *stdio) check(req *request) error {
 }
 
 // meet finds out what the client is: from initialize, or from the request itself. The servers are
-// started by the first request, which says what they may ask of the client.
+// started by the first request that says what they may ask of the client.
 func (d *stdio) meet(req *request) {
 	_, modern := req.params.Meta(mcp.KeyVersion)
 	switch {
@@ -148,6 +148,7 @@ func (d *stdio) meet(req *request) {
 		if !d.met {
 			d.held.client = clientOf(req.params)
 		}
+		d.held.mute.Store(false)
 	case modern:
 		req.era = mcp.EraModern
 	default:
@@ -156,13 +157,20 @@ func (d *stdio) meet(req *request) {
 	if req.era == mcp.EraLegacy {
 		req.join(d.held)
 	}
-	if d.met {
+	if req.Method == mcp.Initialize {
+		req.client = clientOf(req.params) // it may have been met in the newer era
+	}
+	if d.met || req.IsNotification() || req.Method == mcp.Ping {
 		return
 	}
-	d.met = true
-	if modern && req.readMeta() == nil {
+	if req.era == mcp.EraModern {
+		if req.readMeta() != nil {
+			return
+		}
 		d.held.client = req.client
+		d.held.mute.Store(true)
 	}
+	d.met = true
 	d.hub.sessions.mu.Lock()
 	d.hub.sessions.one = d.held
 	d.hub.sessions.mu.Unlock()

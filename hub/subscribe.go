@@ -184,7 +184,11 @@ func (h *Hub) listen(ctx context.Context, out outlet, req *request) (*listening,
 			honoured = append(honoured, shown)
 		}
 	}
-	return l, l.acknowledge(honoured)
+	if err := l.acknowledge(honoured); err != nil {
+		l.stop()
+		return nil, err
+	}
+	return l, nil
 }
 
 // acknowledge says what will be told, and then what happened meanwhile.

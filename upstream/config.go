@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ctxgate/ctxgate/grant"
 	"github.com/ctxgate/ctxgate/internal/secret"
 	"github.com/ctxgate/ctxgate/internal/unit"
 )
@@ -70,6 +71,10 @@ type Server struct {
 	// Headers sent with every request to a url or rpc server; "env:NAME" and "file:PATH" work,
 	// and a credential must be written so.
 	Headers map[string]secret.Text `key:"headers" literal:"ok"`
+
+	// How a server with a url is authorized that wants OAuth. What one user has granted is used
+	// for every client of the gateway.
+	OAuth grant.Config `key:"oauth"`
 
 	// The base URL of a server that speaks plain JSON-RPC: requests are POSTed to <rpc>/rpc.
 	RPC string `key:"rpc"`
@@ -155,6 +160,12 @@ func (s Server) validate() []error {
 		} else if u.key == "rpc" && strings.Contains(u.value, "?") {
 			problems = append(problems, errors.New("rpc: a query has no meaning here: /rpc is put after it"))
 		}
+	}
+	if s.URL == "" && s.OAuth.IsSet() {
+		problems = append(problems, errors.New("oauth: only a server with a url can be authorized"))
+	}
+	for _, err := range s.OAuth.Validate() {
+		problems = append(problems, fmt.Errorf("oauth.%w", err))
 	}
 	if kinds != 1 {
 		problems = append(problems, errors.New("id: one of command, url and rpc is needed, and only one"))

@@ -92,7 +92,11 @@ func (h Hello) dress(f *flight) []byte {
 func (c *Conn) discover(ctx context.Context, client mcp.Client) (bool, error) {
 	c.hello = Hello{Era: mcp.EraModern, Version: mcp.V20260728}
 	empty, _ := mcp.ReadParams(nil)
-	m, err := c.Call(ctx, &Call{Method: mcp.Discover, Params: empty, Client: client})
+	ask := &Call{Method: mcp.Discover, Params: empty, Client: client}
+	m, err := c.Call(ctx, ask)
+	if err == nil && speaksAfterAll(m) {
+		m, err = c.Call(ctx, ask)
+	}
 	switch {
 	case err != nil && c.Why() != nil:
 		return false, err

@@ -2,13 +2,16 @@ package upstream
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ctxgate/ctxgate/fault"
+	"github.com/ctxgate/ctxgate/grant"
 	"github.com/ctxgate/ctxgate/mcp"
 	"github.com/ctxgate/ctxgate/rpc"
 )
@@ -34,6 +37,9 @@ type Lane struct {
 	stop    context.CancelFunc
 	stopped chan struct{}
 	demand  chan struct{} // somebody wants a lane that is not kept up
+	suspect chan struct{} // the server answered as one of the other era would
+
+	odd atomic.Int32 // answers in a row that were none
 
 	mu       sync.Mutex
 	conn     *Conn
@@ -51,7 +57,7 @@ func newLane(r *Remote, key laneKey, client mcp.Client, owner Peer) *Lane {
 	ctx, stop := context.WithCancel(context.Background())
 	l := &Lane{
 		remote: r, key: key, client: client, owner: owner, steady: key == laneKey{},
-		stop: stop, stopped: make(chan struct{}), demand: make(chan struct{}, 1),
+		stop: stop, stopped: make(chan struct{}), demand: make(chan struct{}, 1), suspect: make(chan struct{}, 1),
 		turned: make(chan struct{}), used: time.Now(),
 	}
 	go l.run(ctx)
@@ -81,9 +87,11 @@ func (l *Lane) run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		l.down(err, time.Since(began) >= steadyAfter && conn != nil)
+		// A program that ends at once is broken; a far server that forgets a session is not.
+		l.down(err, conn != nil && (l.remote.isFar() || time.Since(began) >= steadyAfter))
 		select {
 		case <-time.After(l.pause()):
+		case <-permitted(err):
 		case <-ctx.Done():
 		}
 	}
@@ -117,6 +125,11 @@ func (l *Lane) tend(ctx context.Context, conn *Conn) error {
 			return conn.Why()
 		case <-ctx.Done():
 			return nil
+		case <-l.suspect:
+			if err := l.probe(ctx, conn); err != nil && ctx.Err() == nil {
+				l.remote.doubt()
+				return fmt.Errorf("the server changed: %w", err)
+			}
 		case <-tick:
 			if err := l.probe(ctx, conn); err != nil && ctx.Err() == nil {
 				return fmt.Errorf("the health probe failed: %w", err)
@@ -125,7 +138,7 @@ func (l *Lane) tend(ctx context.Context, conn *Conn) error {
 	}
 }
 
-// probe asks the cheapest question of the server's era. Any answer is a sign of life.
+// probe asks the cheapest question of the server's era. Any answer of that era is a sign of life.
 func (l *Lane) probe(ctx context.Context, conn *Conn) error {
 	ctx, cancel := context.WithTimeout(ctx, l.remote.cfg.HealthcheckTimeout.D())
 	defer cancel()
@@ -134,7 +147,10 @@ func (l *Lane) probe(ctx context.Context, conn *Conn) error {
 		method = mcp.Discover
 	}
 	params, _ := mcp.ReadParams(nil)
-	_, err := conn.Call(ctx, &Call{Method: method, Params: params, Client: l.client})
+	m, err := conn.Call(ctx, &Call{Method: method, Params: params, Client: l.client})
+	if err == nil && (strays(m, conn.hello.Era) || m.IsError && method == mcp.Discover) {
+		return refusal(method, m)
+	}
 	return err
 }
 
@@ -222,7 +238,7 @@ func (l *Lane) Conn(ctx context.Context) (*Conn, error) {
 			return nil, fault.New(fault.Full, "too many calls wait for this server")
 		case failures >= breakAfter:
 			l.leave()
-			return nil, fault.Wrap(fault.Unavailable, "the server is not available", cause)
+			return nil, unavailable(cause)
 		}
 		select {
 		case <-turned:
@@ -238,6 +254,26 @@ func (l *Lane) Conn(ctx context.Context) (*Conn, error) {
 			return nil, fault.New(fault.Unavailable, "the server is being stopped")
 		}
 	}
+}
+
+// unavailable is the failure of a call to a server that keeps failing. Where somebody has to
+// authorize the gateway first, the client may know.
+func unavailable(cause error) error {
+	var want *grant.Missing
+	if errors.As(cause, &want) {
+		return cause
+	}
+	return fault.Wrap(fault.Unavailable, "the server is not available", cause)
+}
+
+// permitted is closed when somebody has authorized the gateway whose lack of it was the cause; nil,
+// which never is, for any other.
+func permitted(cause error) <-chan struct{} {
+	var want *grant.Missing
+	if errors.As(cause, &want) {
+		return want.Until
+	}
+	return nil
 }
 
 func (l *Lane) leave() {
@@ -265,8 +301,34 @@ func (l *Lane) Call(ctx context.Context, call *Call) (rpc.Message, error) {
 			}
 			continue
 		}
+		l.judge(conn, m, err)
 		return m, err
 	}
+}
+
+// judge looks for signs that the server is not the one that was greeted. One odd answer is none.
+func (l *Lane) judge(conn *Conn, m rpc.Message, err error) {
+	if odd := err != nil && fault.KindOf(err) == fault.BadReply || strays(m, conn.hello.Era); !odd {
+		if err == nil {
+			l.odd.Store(0)
+		}
+		return
+	}
+	if l.odd.Add(1) > 1 {
+		select {
+		case l.suspect <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// strays says whether an answer is one that only a server of the other era gives.
+func strays(m rpc.Message, era mcp.Era) bool {
+	if !m.IsError || era != mcp.EraLegacy {
+		return false
+	}
+	code := codeOf(m)
+	return code == mcp.CodeHeaderMismatch || code == mcp.CodeBadVersion
 }
 
 // Notify sends a notification to a server that is there. One that is not misses it.

@@ -116,6 +116,19 @@ func codeOf(m rpc.Message) int {
 	return code
 }
 
+// speaksAfterAll says whether a server refused the newest revision and named it among those it
+// speaks. That is no server of the older era: it is asked again (Protocol Version Negotiation).
+func speaksAfterAll(m rpc.Message) bool {
+	if !m.IsError || codeOf(m) != mcp.CodeBadVersion {
+		return false
+	}
+	fields, _ := jsonscan.ReadFields(m.Body, m.Error)
+	data, _ := fields.Get("data")
+	inner, _ := jsonscan.FieldsOf(data)
+	supported, _ := inner.Get("supported")
+	return contains(supported, mcp.V20260728)
+}
+
 // relist reads the server's tools; what they want in headers is noted on the way.
 func (x *exchange) relist(ctx context.Context) {
 	const mostPages = 100

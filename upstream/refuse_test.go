@@ -164,7 +164,7 @@ func TestStreamFailures(t *testing.T) {
 		"forbidden":    {status(403, ""), fault.Unavailable, "the server refuses the gateway's credentials", 0},
 		"limited": {func(w http.ResponseWriter, _ heard) {
 			w.Header().Set("Retry-After", "7")
-			w.WriteHeader(429)
+			w.WriteHeader(http.StatusTooManyRequests)
 		}, fault.Unavailable, "the server is not available", 7 * time.Second},
 		"broken":      {status(500, "<html>secret"), fault.Unavailable, "the server is not available", 0},
 		"a page":      {status(200, "<html>"), fault.BadReply, "", 0},
@@ -220,5 +220,69 @@ func TestLargeReplies(t *testing.T) {
 				t.Errorf("got %d bytes, want %d", len(got), len(text))
 			}
 		})
+	}
+}
+
+// A7, A13: a notification is sent when Notify returns, with the headers of its era; what the server
+// makes of it is told.
+func TestNotifications(t *testing.T) {
+	const note = "notifications/roots/list_changed"
+	for name, tt := range map[string]struct {
+		act  act
+		want fault.Kind // Internal for none
+	}{
+		"accepted":   {status(202, ""), fault.Internal},
+		"answered":   {reply(`{}`), fault.Internal},
+		"a stream":   {func(w http.ResponseWriter, h heard) { stream(":\n\n")(w, h); <-h.ctx.Done() }, fault.Internal},
+		"refused":    {status(400, "no"), fault.BadReply},
+		"busy":       {status(503, ""), fault.Unavailable},
+		"redirected": {status(302, ""), fault.BadReply},
+		"cut":        {func(http.ResponseWriter, heard) { panic(http.ErrAbortHandler) }, fault.Unavailable},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := modern(t).on(note, tt.act)
+			conn, err := connect(t, at(f), nil).Shared().Conn(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = conn.Notify(note, []byte(`{}`))
+			if (err == nil) != (tt.want == fault.Internal) || fault.KindOf(err) != tt.want {
+				t.Errorf("got %v, want %s", err, tt.want)
+			}
+			h := f.await(t, note, 1)
+			if h.head.Get(mcp.HeaderMethod) != note || h.head.Get(mcp.HeaderVersion) != mcp.V20260728 {
+				t.Errorf("got %v", h.head)
+			}
+		})
+	}
+}
+
+// A2: a notification too may be what shows that the session is gone.
+func TestNotificationOfAForgottenSession(t *testing.T) {
+	f := legacy(t).on(mcp.RootsChanged, status(404, ""))
+	n := connect(t, at(f), nil)
+	conn, err := n.Shared().Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := conn.Notify(mcp.RootsChanged, nil); fault.KindOf(err) != fault.Unavailable {
+		t.Errorf("got %v", err)
+	}
+	f.await(t, mcp.Initialize, 2)
+}
+
+// When to come back is read in seconds or as a date, and not believed without bound.
+func TestRetryAfter(t *testing.T) {
+	for value, want := range map[string]time.Duration{
+		"": 0, "5": 5 * time.Second, "-1": 0, "soon": 0, "99999999": time.Hour,
+		"Thu, 01 Jan 1970 00:00:00 GMT": 0, "Fri, 01 Jan 2999 00:00:00 GMT": time.Hour,
+	} {
+		f := modern(t).on(mcp.ToolsCall, func(w http.ResponseWriter, _ heard) {
+			w.Header().Set("Retry-After", value)
+			w.WriteHeader(http.StatusServiceUnavailable)
+		})
+		if _, err := connect(t, at(f), nil).call(t, mcp.ToolsCall, `{"name":"x"}`); fault.RetryAfterOf(err) != want {
+			t.Errorf("%q: got %v, want %v", value, fault.RetryAfterOf(err), want)
+		}
 	}
 }

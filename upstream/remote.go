@@ -5,8 +5,10 @@
 //
 // Path through the files: config.go is the table, remote.go picks the lane of a call, lane.go
 // keeps it up, conn.go is one conversation, hello.go begins it in the server's era, watch.go is
-// what a lane wants to be told of; pipe.go, stream.go, sse.go and plain.go are the wires; rpc.go is
-// the plain call of one message.
+// what a lane wants to be told of. The wires: pipe.go is a program; stream.go is Streamable HTTP, with
+// refuse.go for what a refusal means, resume.go for streams that break off and mirror.go for the
+// headers; sse.go and plain.go are the older ways; web.go is what they share. rpc.go is the plain call
+// of one message.
 //
 // Invariants: ids and progress tokens on the wire are the connection's own, so that clients who
 // share a server cannot meet in them. A question of a server reaches the client that caused it or
@@ -116,6 +118,7 @@ func fingerprint(s Server) string {
 	for _, secrets := range []map[string]string{reveal(s.Env), reveal(s.Headers)} {
 		fmt.Fprintf(&b, "\x00%v", secrets) // fmt prints maps in the order of their keys
 	}
+	b.WriteString("\x00" + s.OAuth.ClientSecret.Reveal())
 	return b.String()
 }
 
@@ -136,6 +139,9 @@ func (r *Remote) knownEra() mcp.Era {
 	}
 	return r.era
 }
+
+// isFar says that the server is none of our programs.
+func (r *Remote) isFar() bool { return len(r.entry.Command) == 0 }
 
 func (r *Remote) restarted(why error) { r.deps.Count(why) }
 

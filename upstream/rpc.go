@@ -90,11 +90,14 @@ func (u *RPC) post(ctx context.Context, body []byte) (*http.Response, error) {
 // server's silence.
 func failure(ctx context.Context, err error) error {
 	var netErr net.Error
+	var told *fault.Error
 	switch {
 	case errors.Is(ctx.Err(), context.Canceled):
 		return fault.Wrap(fault.Canceled, "the client left", err)
 	case ctx.Err() != nil, errors.As(err, &netErr) && netErr.Timeout():
 		return fault.Wrap(fault.Timeout, "the server did not answer in time", err)
+	case errors.As(err, &told): // of a permission that is missing
+		return told
 	}
 	return fault.Wrap(fault.Unavailable, "the server is not available", err)
 }

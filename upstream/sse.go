@@ -134,7 +134,7 @@ func (w *feed) read(body io.Closer, events *sse.Reader) {
 // when send returns.
 func (w *feed) send(f *flight, msg []byte) error {
 	if f == nil {
-		ctx, cancel := context.WithTimeout(w.life, min(tellTime, w.conn.limits.timeout))
+		ctx, cancel := context.WithTimeout(w.life, tellTime)
 		defer cancel()
 		return w.put(ctx, msg)
 	}

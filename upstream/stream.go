@@ -32,8 +32,9 @@ type stream struct {
 	stop   context.CancelFunc
 
 	greeted atomic.Bool
-	older   atomic.Bool // the greeting was refused as a server of HTTP+SSE does
-	gone    atomic.Bool // the server does not know the session any more
+	older   atomic.Bool  // the greeting was refused as a server of HTTP+SSE does
+	gone    atomic.Bool  // the server does not know the session any more
+	errands atomic.Int64 // cancellations on their way
 
 	mu  sync.Mutex
 	now tongue
@@ -146,7 +147,9 @@ func (t tongue) put(head http.Header) {
 // when send returns.
 func (s *stream) send(f *flight, msg []byte) error {
 	if f == nil {
-		return s.tell(msg)
+		ctx, cancel := context.WithTimeout(s.life, tellTime)
+		defer cancel()
+		return s.tell(ctx, msg)
 	}
 	ctx, cancel := leash(s.life, f)
 	go func() {
@@ -160,9 +163,7 @@ func (s *stream) send(f *flight, msg []byte) error {
 }
 
 // tell sends what has no reply.
-func (s *stream) tell(msg []byte) error {
-	ctx, cancel := context.WithTimeout(s.life, min(tellTime, s.conn.limits.timeout))
-	defer cancel()
+func (s *stream) tell(ctx context.Context, msg []byte) error {
 	t := s.spoken()
 	head := s.head(t, nil)
 	if fields, err := jsonscan.FieldsOf(msg); err == nil && t.modern {
@@ -188,11 +189,15 @@ func (s *stream) tell(msg []byte) error {
 }
 
 // cancel stops the POST. In the newer era that is the cancellation; in the older one the server
-// is told.
+// is told, even if the connection is about to end: a tool may wait for nothing else.
 func (s *stream) cancel(f *flight, reason string) {
 	if !s.spoken().modern && f.call.Method != mcp.Initialize {
+		s.errands.Add(1)
 		go func() {
-			if err := s.tell(cancellation(f.id, reason)); err != nil {
+			defer s.errands.Add(-1)
+			ctx, cancel := context.WithTimeout(context.Background(), goodbyeTime)
+			defer cancel()
+			if err := s.tell(ctx, cancellation(f.id, reason)); err != nil {
 				slog.Debug("a cancellation did not reach its server", "server", s.conn.server, "error", err)
 			}
 		}()
@@ -209,6 +214,9 @@ func (s *stream) close() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), goodbyeTime)
 	defer cancel()
+	for s.errands.Load() > 0 && ctx.Err() == nil {
+		time.Sleep(time.Millisecond)
+	}
 	resp, err := s.do(ctx, http.MethodDelete, s.remote.entry.URL, nil, s.head(t, nil))
 	if err != nil {
 		slog.Debug("a session was not ended", "server", s.conn.server, "error", err)

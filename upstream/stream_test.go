@@ -89,6 +89,21 @@ func TestGreetingOfTheOlderEra(t *testing.T) {
 	}
 }
 
+// A13: a server that refuses the newest revision and offers it is of the newer era.
+func TestRevisionThatIsRefusedAndOffered(t *testing.T) {
+	f := modern(t)
+	ready := f.acts[mcp.Discover]
+	f.on(mcp.Discover, func(w http.ResponseWriter, h heard) {
+		f.on(mcp.Discover, ready)
+		replyAs(400, "error", `{"code":-32022,"message":"Unsupported","data":{"supported":["2026-07-28"],"requested":"2026-07-28"}}`)(w, h)
+	})
+	n := connect(t, at(f), nil)
+	n.must(t, mcp.ToolsCall, `{"name":"x"}`)
+	if hello, _ := n.Shared().Up(); hello.Era != mcp.EraModern || f.got(mcp.Initialize) != nil || len(f.got(mcp.Discover)) != 2 {
+		t.Errorf("got %+v after %d questions", hello, len(f.got(mcp.Discover)))
+	}
+}
+
 // A13: the era of a server is found out once; it is asked again when the greeting is refused.
 func TestEraIsRemembered(t *testing.T) {
 	f := legacy(t)
@@ -167,7 +182,7 @@ func TestStreamOfACall(t *testing.T) {
 	answered := make(chan struct{})
 	f.on("answer", func(w http.ResponseWriter, _ heard) {
 		close(answered)
-		w.WriteHeader(202)
+		w.WriteHeader(http.StatusAccepted)
 	})
 	f.on(mcp.ToolsCall, func(w http.ResponseWriter, h heard) {
 		if h.Params.Name == "other" {
@@ -295,16 +310,20 @@ func TestStreamOfTheServer(t *testing.T) {
 	}
 }
 
-// A13: connections are used again, whether a call is answered in a body or by a stream.
+// A13: connections are used again, whether a call is answered in a body or by a stream. The end of
+// a stream comes after its reply, so that the next call may be ahead of it.
 func TestConnectionsAreUsedAgain(t *testing.T) {
-	for name, a := range map[string]act{"body": reply(`{"content":[]}`), "stream": stream(done)} {
+	for name, tt := range map[string]struct {
+		act  act
+		most int64
+	}{"body": {reply(`{"content":[]}`), 2}, "stream": {stream(done), 4}} {
 		t.Run(name, func(t *testing.T) {
-			f := modern(t).on(mcp.ToolsCall, a)
+			f := modern(t).on(mcp.ToolsCall, tt.act)
 			n := connect(t, at(f), nil)
 			for range 100 {
 				n.must(t, mcp.ToolsCall, `{"name":"x"}`)
 			}
-			if got := f.accepted.Load(); got > 2 {
+			if got := f.accepted.Load(); got > tt.most {
 				t.Errorf("%d connections for 100 calls", got)
 			}
 		})

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/ctxgate/ctxgate/fault"
+	"github.com/ctxgate/ctxgate/grant"
 	"github.com/ctxgate/ctxgate/internal/slurp"
 )
 
@@ -27,7 +28,8 @@ const (
 type web struct {
 	headers http.Header // what its entry wants to be sent, and nothing else
 	client  *http.Client
-	limit   int64 // the largest reply
+	limit   int64         // the largest reply
+	server  *grant.Server // whose permission may be needed; nil where none is asked for
 }
 
 func (r *Remote) web() web {
@@ -35,7 +37,11 @@ func (r *Remote) web() web {
 	for name, value := range r.entry.Headers {
 		headers.Set(name, value.Reveal())
 	}
-	return web{headers, newClient(r.deps.Transport), int64(r.cfg.MaxReplyBytes)}
+	w := web{headers: headers, client: newClient(r.deps.Transport), limit: int64(r.cfg.MaxReplyBytes)}
+	if !r.entry.OAuth.Off && headers.Get("Authorization") == "" {
+		w.server = grant.For(r.entry.ID, r.entry.URL, r.entry.OAuth)
+	}
+	return w
 }
 
 // newClient follows no redirects and keeps no cookies: the entry says where a server is, and its
@@ -77,6 +83,9 @@ func (w web) do(ctx context.Context, method, url string, body []byte, head http.
 	var r io.Reader
 	if body != nil {
 		r = bytes.NewReader(body)
+	}
+	if w.server != nil {
+		ctx = grant.With(ctx, w.server)
 	}
 	req, err := http.NewRequestWithContext(ctx, method, url, r)
 	if err != nil {
