@@ -27,6 +27,7 @@ type upstream struct {
 
 // call is what a mode may want to know of a request.
 type call struct {
+	Method string
 	ID     json.RawMessage `json:"id"`
 	Params struct {
 		Arguments map[string]json.RawMessage `json:"arguments"`
@@ -57,6 +58,11 @@ func startUpstream(m mode) (*upstream, error) {
 		}
 		var c call
 		_ = json.Unmarshal(body, &c) // what is no JSON has no id either
+		if c.Method == "initialize" || c.Method == "tools/list" {
+			// The gateway's own questions: this server knows no MCP beside its calls.
+			send(w, "application/json", []byte(`{"jsonrpc":"2.0","id":`+string(c.ID)+`,"error":{"code":-32601,"message":"Method not found"}}`))
+			return
+		}
 		m(u, w, r, c)
 	})}
 	go func() { _ = u.server.Serve(ln) }()
