@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"net/netip"
 	"net/url"
 	"strings"
 
@@ -15,7 +16,8 @@ import (
 type Config struct {
 	// Never ask for permission: a server that wants a token refuses the gateway's calls. Default
 	// false: when a server with a url and without an Authorization header among its headers
-	// answers 401 with a Bearer challenge, the log says which address to open.
+	// answers 401 with a Bearer challenge, the log says which address to open. Over plain http a
+	// token is sent to this machine only.
 	Off bool `key:"off"`
 
 	// The client that the authorization server knows the gateway as. Default empty: the gateway
@@ -69,9 +71,20 @@ func isWeb(s string) bool {
 	return err == nil && u.Host != "" && (u.Scheme == "https" || u.Scheme == "http")
 }
 
+// isPrivate says that what is sent to a URL is not read on the way (RFC 6750, 5.3).
+func isPrivate(s string) bool {
+	u, err := url.Parse(s)
+	if err != nil {
+		return false
+	}
+	ip, err := netip.ParseAddr(u.Hostname())
+	return u.Scheme == "https" || u.Hostname() == "localhost" || err == nil && ip.Unmap().IsLoopback()
+}
+
 // Server is a server whose permission may be needed.
 type Server struct {
 	id, url string
+	private bool // nobody on the way can read a token
 	cfg     Config
 	key     string // what a permission is kept under: another client or URL is another permission
 }
@@ -82,5 +95,5 @@ func For(id, url string, cfg Config) *Server {
 	for _, part := range []string{url, cfg.ClientID, cfg.ClientSecret.Reveal(), cfg.Issuer, cfg.MetadataURL, strings.Join(cfg.Scopes, " ")} {
 		fmt.Fprintf(sum, "%d:%s", len(part), part)
 	}
-	return &Server{id: id, url: url, cfg: cfg, key: id + "/" + hex.EncodeToString(sum.Sum(nil)[:16])}
+	return &Server{id: id, url: url, private: isPrivate(url), cfg: cfg, key: id + "/" + hex.EncodeToString(sum.Sum(nil)[:16])}
 }

@@ -143,7 +143,7 @@ func (d *Desk) RoundTrip(req *http.Request) (*http.Response, error) {
 			return nil, err
 		}
 		want := demandOf(resp)
-		if round == mostRounds || !p.canHelp(held, want) {
+		if round == mostRounds || !p.canHelp(held, resp.StatusCode, want) {
 			return resp, nil
 		}
 		discard(resp)

@@ -232,6 +232,23 @@ func TestStepUp(t *testing.T) {
 	}
 }
 
+// What a token has is asked for again with what it lacks, also by the process after the one that
+// got it.
+func TestStepUpAfterRestart(t *testing.T) {
+	w := newWorld(t)
+	w.needs = "read"
+	listenTo(t, willing)
+	store := newStore(t)
+	mustPost(t, open(t, store), w.to(Config{}), "x")
+	w.require("write")
+	mustPost(t, open(t, store), w.to(Config{}), "y")
+	got := strings.Fields(w.asks[len(w.asks)-1].Get("scope"))
+	slices.Sort(got)
+	if len(w.asks) != 3 || fmt.Sprint(got) != "[read write]" {
+		t.Errorf("asked %d times, in the end for %v", len(w.asks), got)
+	}
+}
+
 // What is no question for a token is an answer like any other.
 func TestOtherRefusalsPass(t *testing.T) {
 	w := newWorld(t)
@@ -297,13 +314,25 @@ func TestCloseEndsWhatWaits(t *testing.T) {
 	}
 }
 
+// closing notes that it was closed.
+type closing struct {
+	io.Reader
+	closed bool
+}
+
+func (c *closing) Close() error {
+	c.closed = true
+	return nil
+}
+
 // A body that can be read only once is sent as often as needed.
 func TestBodyIsSentAgain(t *testing.T) {
 	w := newWorld(t)
 	listenTo(t, willing)
 	d := open(t, newStore(t))
 	s := w.to(Config{})
-	req, err := http.NewRequestWithContext(With(t.Context(), s), http.MethodPost, s.url, io.NopCloser(strings.NewReader("once")))
+	body := &closing{Reader: strings.NewReader("once")}
+	req, err := http.NewRequestWithContext(With(t.Context(), s), http.MethodPost, s.url, body)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -312,7 +341,32 @@ func TestBodyIsSentAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	resp.Body.Close()
-	if resp.StatusCode != http.StatusOK || fmt.Sprint(w.bodies) != "[once]" || req.Header.Get("Authorization") != "" {
+	if resp.StatusCode != http.StatusOK || fmt.Sprint(w.bodies) != "[once]" || !body.closed || req.Header.Get("Authorization") != "" {
 		t.Errorf("status %d, sent %q, headers %v", resp.StatusCode, w.bodies, req.Header)
+	}
+}
+
+// A token is not sent where others can read it, so none is asked for.
+func TestNoTokenOverPlainHTTP(t *testing.T) {
+	for url, want := range map[string]bool{
+		"https://h/mcp": true, "http://localhost:1/": true, "http://[::1]/": true, "http://127.0.0.9/": true,
+		"http://h/mcp": false, "http://10.0.0.1/": false, "http://localhost.example/": false,
+	} {
+		if got := For("x", url, Config{}).private; got != want {
+			t.Errorf("%s: %v", url, got)
+		}
+	}
+	w := newWorld(t)
+	l := listenTo(t, willing)
+	d := open(t, newStore(t))
+	s := w.to(Config{})
+	s.private = false
+	for range 2 {
+		if got, err := post(t.Context(), d, s, "x"); err != nil || got != "401 " {
+			t.Errorf("got %q, %v", got, err)
+		}
+	}
+	if _, _, registrations, _ := w.counts(); registrations != 0 || strings.Count(l.String(), "plain http") != 1 {
+		t.Errorf("registered %d times; the log:\n%s", registrations, l)
 	}
 }

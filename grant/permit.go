@@ -30,6 +30,7 @@ type permit struct {
 	held     *pass // nil for none
 	asking   *errand
 	renewing *errand
+	warned   bool            // that no token is sent at all
 	looked   bool            // the store was asked
 	asked    map[string]bool // scopes asked for since the process began
 	pause    time.Duration
@@ -78,17 +79,21 @@ func demandOf(resp *http.Response) demand {
 
 // canHelp says whether a permission may help against a refusal. It also notes that a token was
 // taken. Scopes that were asked for already would come out no better a second time.
-func (p *permit) canHelp(held *pass, want demand) bool {
+func (p *permit) canHelp(held *pass, status int, want demand) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if held != nil && want.status != http.StatusUnauthorized {
+	if held != nil && status != http.StatusUnauthorized {
 		p.taken(held)
 	}
 	switch want.status {
 	case http.StatusUnauthorized:
-		return true
+		if !p.server.private && !p.warned {
+			p.warned = true
+			slog.Warn("a server wants a token, which is not sent over plain http", "server", p.server.id)
+		}
+		return p.server.private
 	case http.StatusForbidden:
-		return slices.ContainsFunc(want.scopes, func(s string) bool { return !p.asked[s] })
+		return p.server.private && slices.ContainsFunc(want.scopes, func(s string) bool { return !p.asked[s] })
 	}
 	return false
 }
@@ -160,7 +165,7 @@ func (p *permit) renewal(old *pass) *errand {
 	if p.renewing != nil {
 		return p.renewing
 	}
-	return p.begin(&p.renewing, renewTime, func(ctx context.Context) error { return p.renew(ctx, old) })
+	return p.begin(&p.renewing, 2*renewTime, func(ctx context.Context) error { return p.renew(ctx, old) })
 }
 
 // look reads the token that an earlier process kept; the lock is held.

@@ -50,6 +50,7 @@ type world struct {
 	grants   []url.Values
 	register int
 	calls    int
+	sent     []string // tokens that came with them
 }
 
 func newWorld(t *testing.T) *world {
@@ -162,6 +163,7 @@ func (w *world) call(rw http.ResponseWriter, r *http.Request) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.calls++
+	w.sent = append(w.sent, token)
 	meta := fmt.Sprintf("resource_metadata=%q", w.server.URL+"/.well-known/oauth-protected-resource/mcp")
 	switch {
 	case w.deaf || !slices.Contains(w.tokens, token):

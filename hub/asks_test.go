@@ -125,7 +125,9 @@ func (c *client) converse(t testing.TB, params string, answer func(question stri
 		for {
 			select {
 			case q := <-c.notes:
-				c.answer(t, q, answer(q.text))
+				if idOf(q) != "" {
+					c.answer(t, q, answer(q.text))
+				}
 			case g := <-reply:
 				return g.body
 			case <-time.After(patience):
@@ -247,5 +249,55 @@ func TestQuestionOutsideCallA5(t *testing.T) {
 	eventually(t, "end of the client's own program", func() bool { return !alive(a.programs()[1]) })
 	if !alive(a.programs()[0]) {
 		t.Error("the program of all ended too")
+	}
+}
+
+// A5: clients that call before the server has been greeted are never taken for each other either.
+func TestQuestionsBeforeGreetingA5(t *testing.T) {
+	t.Parallel()
+	for _, era := range both {
+		a := asking(t, true)
+		free := make(chan struct{})
+		hello := a.acts[mcp.Initialize]
+		a.on(mcp.Initialize, func(c *turn) string {
+			<-free
+			return hello(c)
+		})
+		y := start(t, func(s *setup) { s.hub.ListWait = seconds(0.05) }, a)
+		var wg sync.WaitGroup
+		for i := range 4 {
+			c := y.visit(t, "/mcp", era, able)
+			mine := fmt.Sprintf("client %d", i)
+			wg.Go(func() {
+				g := c.converse(t, asks(mcp.Elicit+` {"message":"`+mine+`"}`), func(question string) string {
+					if !strings.Contains(question, mine) {
+						t.Errorf("%s was asked %s", mine, question)
+					}
+					return `{"action":"accept","content":{"who":"` + mine + `"}}`
+				})
+				if strings.Contains(g, "client") && !strings.Contains(g, mine) {
+					t.Errorf("%s got %s", mine, g)
+				}
+			})
+		}
+		time.Sleep(200 * time.Millisecond)
+		close(free)
+		wg.Wait()
+	}
+}
+
+// shared = true: all clients share one program, and it cannot ask them anything.
+func TestSharedProgramAsksNobodyA5(t *testing.T) {
+	t.Parallel()
+	a := asking(t, true)
+	y := start(t, func(s *setup) { s.upstream.Servers[0].Shared = true }, a)
+	c := y.visit(t, "/mcp", mcp.EraLegacy, able)
+	c.tools(t)
+	got := c.converse(t, asks(mcp.Elicit+` {}`), func(question string) string {
+		t.Errorf("the client was asked %s", question)
+		return `{}`
+	})
+	if !strings.Contains(got, "-32601") {
+		t.Errorf("the server got %s", got)
 	}
 }

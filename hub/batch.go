@@ -28,7 +28,7 @@ func isBatch(body []byte) bool {
 func (h *Hub) postBatch(w http.ResponseWriter, r *http.Request, p *plan, body []byte) {
 	reqs, replies, err := h.readBatch(w, r, p, body)
 	if err != nil {
-		h.refuseHTTP(w, r, mcp.EraLegacy, 0, rpc.ID{}, err)
+		h.refuseHTTP(w, r, mcp.EraLegacy, sessionStatus(err), rpc.ID{}, err)
 		return
 	}
 	for _, body := range replies {

@@ -33,7 +33,7 @@ func (h *Hub) call(ctx context.Context, req *request) (reply, error) {
 		return reply{}, err
 	}
 	front.Note(ctx, slog.String("server", to.remote.ID()), slog.String("name", clip(to.name)))
-	lane, release, err := to.remote.Pick(req.from())
+	lane, release, err := to.remote.Pick(ctx, req.from())
 	if err != nil {
 		return reply{}, err
 	}

@@ -21,10 +21,10 @@ func (h *Hub) Updated(l *upstream.Lane, note rpc.Message) {
 	h.subs.tell(l, params.Text("uri"), note)
 }
 
-// Said passes on what a server says to nobody in particular (A7).
+// Said passes on what a server says to nobody in particular (A7): to all who may call it.
 func (h *Hub) Said(l *upstream.Lane, note rpc.Message) {
 	h.sessions.each(func(s *session) {
-		if l.Shared() {
+		if l.Shared() && (s.only == "" || s.only == l.Server()) {
 			s.Notify(l.Server(), note)
 		}
 	})

@@ -173,6 +173,7 @@ func (h *Hub) Apply(s Settings) {
 	}
 	h.plan.Store(next)
 	h.shelves.replan(next)
+	h.rehome(next)
 	for id, r := range old.remotes {
 		if next.remotes[id] != r {
 			go r.Retire(s.HTTP.DrainGrace.D())

@@ -24,14 +24,7 @@ func (h *Hub) postLegacy(w http.ResponseWriter, r *http.Request, req *request, b
 	}
 	held, err := h.sessionOf(r, req)
 	if err != nil {
-		status := http.StatusNotFound
-		if r.Header.Get(mcp.HeaderSession) == "" {
-			status = http.StatusBadRequest
-		}
-		if fault.KindOf(err) == fault.Full {
-			status = http.StatusServiceUnavailable
-		}
-		h.refuseHTTP(w, r, mcp.EraLegacy, status, req.ID, err)
+		h.refuseHTTP(w, r, mcp.EraLegacy, sessionStatus(err), req.ID, err)
 		return
 	}
 	req.join(held)
@@ -49,6 +42,17 @@ func (h *Hub) postLegacy(w http.ResponseWriter, r *http.Request, req *request, b
 		defer done()
 		h.answerHTTP(ctx, w, s, req)
 	}
+}
+
+// sessionStatus is the HTTP status of a request that has no session; 0 for that of the failure.
+func sessionStatus(err error) int {
+	switch fault.KindOf(err) {
+	case fault.NotFound:
+		return http.StatusNotFound // by which a client knows that it has to begin again
+	case fault.Full:
+		return http.StatusServiceUnavailable
+	}
+	return 0
 }
 
 // join makes a request one of a session.

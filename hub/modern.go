@@ -210,13 +210,15 @@ func checkParam(r *http.Request, p mcp.HeaderParam, arguments []byte) error {
 
 // listenHTTP opens a stream that tells of changes.
 func (h *Hub) listenHTTP(ctx context.Context, s *stream, req *request) {
-	if err := h.admit(req.plan, req); err != nil {
-		s.finish(mcpStatus(req.era, err), reply{body: appendFailure(nil, req.ID, err)})
-		return
+	var l *listening
+	err := h.admit(req.plan, req)
+	if err == nil {
+		s.manual = true
+		l, err = h.listen(ctx, s, req)
 	}
-	s.manual = true
-	l, err := h.listen(ctx, s, req)
 	if err != nil {
+		noteFault(ctx, err)
+		retryAfter(s.w, err)
 		s.finish(mcpStatus(req.era, err), reply{body: appendFailure(nil, req.ID, err)})
 		return
 	}

@@ -128,11 +128,13 @@ func (h *Hub) setLevel(_ context.Context, req *request) (reply, error) {
 
 // forward passes a client's notification on to the servers it is for (A7).
 func (h *Hub) forward(req *request) {
+	now, stop := context.WithCancel(context.Background())
+	stop() // a server that is not there is not waited for
 	for _, r := range req.plan.notified(req.Method) {
 		if req.only != "" && r.ID() != req.only {
 			continue
 		}
-		lane, release, err := r.Pick(req.from())
+		lane, release, err := r.Pick(now, req.from())
 		if err != nil {
 			continue
 		}

@@ -3,6 +3,7 @@ package hub
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"strconv"
 	"strings"
 	"sync"
@@ -85,7 +86,7 @@ func (h *Hub) openSession(who auth.Caller, client mcp.Client, only string) (*ses
 		s.name, who.Tenant(), who.Subject(), only, client.Version, string(client.Capabilities), string(client.Info),
 		strconv.FormatInt(until, 10),
 	}, "\x01")))
-	return s, h.sessions.hold(h, s)
+	return h.sessions.hold(h, s)
 }
 
 var errNoSession = fault.New(fault.NotFound, "the session is unknown or has expired: initialize again")
@@ -119,17 +120,21 @@ func (h *Hub) session(id string, who auth.Caller, only string) (*session, error)
 	}
 	s := h.newSession(who, client, only, part[0])
 	s.id = id
-	return s, h.sessions.hold(h, s)
+	return h.sessions.hold(h, s)
 }
 
-func (s *sessions) hold(h *Hub, one *session) error {
+// hold keeps a session, and gives the one that counts: another request may have been faster.
+func (s *sessions) hold(h *Hub, one *session) (*session, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if held := s.held[one.name]; held != nil {
+		return held, nil
+	}
 	if len(s.held) >= h.plan.Load().Hub.MaxSessions {
-		return fault.New(fault.Full, "too many sessions")
+		return nil, fault.New(fault.Full, "too many sessions")
 	}
 	s.held[one.name] = one
-	return nil
+	return one, nil
 }
 
 // end ends a session that its client is done with.
@@ -262,8 +267,9 @@ func (s *session) send(parts ...[]byte) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.stream != nil {
-		if err := s.stream.send(parts...); err == nil {
-			return nil
+		// A stream that is full for the moment is still the client's.
+		if err := s.stream.send(parts...); !errors.Is(err, errNoStream) {
+			return err
 		}
 		s.stream = nil
 	}

@@ -29,6 +29,8 @@ const (
 type shelves struct {
 	hub *Hub
 
+	quick sync.Map // name → *class, for calls, which take no lock
+
 	mu      sync.Mutex
 	classes map[string]*class
 }
@@ -38,13 +40,14 @@ type class struct {
 	name string
 	who  upstream.Who // one of them, as whom servers are asked
 
-	shelf   map[string]*shelf // by server
+	plan    atomic.Pointer[plan] // that its shelves are laid out for
+	shelf   map[string]*shelf    // by server
 	catalog atomic.Pointer[catalog]
-	singles sync.Map // server → *catalog under its own names
-	served  bool     // one of them was given a list: before, there is no change to tell of
-	used    time.Time
-	told    time.Time // when its clients were told of a change
-	telling bool      // and will be again
+	singles sync.Map     // server → *catalog under its own names
+	served  bool         // one of them was given a list: before, there is no change to tell of
+	used    atomic.Int64 // when one of them last asked for something
+	told    time.Time    // when its clients were told of a change
+	telling bool         // and will be again
 	untold  [kinds]bool
 }
 
@@ -69,6 +72,13 @@ func (s *shelves) init(h *Hub) {
 // of is the class of a request's client.
 func (s *shelves) of(req *request) *class {
 	name := upstream.Class(req.client)
+	if found, ok := s.quick.Load(name); ok {
+		c := found.(*class) //nolint:forcetypeassert // nothing else is stored there
+		if c.plan.Load() == s.hub.plan.Load() {
+			c.used.Store(time.Now().UnixNano())
+			return c
+		}
+	}
 	who := req.from()
 	if name == "" {
 		who = upstream.Who{}
@@ -86,11 +96,14 @@ func (s *shelves) of(req *request) *class {
 		c.catalog.Store(empty)
 		s.classes[name] = c
 	}
-	c.used = time.Now()
-	c.who = who // the newest is the likeliest to be there
-	for _, r := range req.plan.order {
+	c.used.Store(time.Now().UnixNano())
+	c.who = who
+	now := s.hub.plan.Load() // a request under way may be of an older one
+	for _, r := range now.order {
 		s.stock(c, r)
 	}
+	c.plan.Store(now)
+	s.quick.Store(name, c)
 	return c
 }
 
@@ -98,12 +111,13 @@ func (s *shelves) of(req *request) *class {
 func (s *shelves) drop() {
 	var oldest *class
 	for _, c := range s.classes {
-		if c.name != "" && (oldest == nil || c.used.Before(oldest.used)) {
+		if c.name != "" && (oldest == nil || c.used.Load() < oldest.used.Load()) {
 			oldest = c
 		}
 	}
 	if oldest != nil {
 		delete(s.classes, oldest.name)
+		s.quick.Delete(oldest.name)
 	}
 }
 
@@ -147,10 +161,8 @@ func (s *shelves) now(req *request) *catalog { return s.of(req).catalog.Load() }
 
 // plain is the catalog of clients that servers cannot ask anything.
 func (s *shelves) plain() *catalog {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if c := s.classes[""]; c != nil {
-		return c.catalog.Load()
+	if found, ok := s.quick.Load(""); ok {
+		return found.(*class).catalog.Load() //nolint:forcetypeassert // nothing else is stored there
 	}
 	return &catalog{}
 }
@@ -184,6 +196,9 @@ func (s *shelves) wait(ctx context.Context, req *request) *catalog {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c.served = true
+	if c.name != "" {
+		c.who = req.from() // who asks now is the likeliest to be there later
+	}
 	return c.catalog.Load()
 }
 
@@ -309,6 +324,7 @@ func (s *shelves) replan(p *plan) {
 		for _, r := range p.order {
 			s.stock(c, r)
 		}
+		c.plan.Store(p)
 		s.rebuild(c)
 	}
 }
@@ -350,7 +366,7 @@ func (s *shelves) refresh() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, c := range s.classes {
-		if c.name != "" && time.Since(c.used) > time.Minute {
+		if c.name != "" && time.Since(time.Unix(0, c.used.Load())) > time.Minute {
 			continue
 		}
 		for _, sh := range c.shelf {
@@ -365,7 +381,7 @@ func (s *shelves) refresh() {
 func (h *Hub) readOffer(r *upstream.Remote, who upstream.Who) (offer, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
-	lane, release, err := r.Pick(who)
+	lane, release, err := r.Pick(ctx, who)
 	if err != nil {
 		return offer{}, err
 	}

@@ -2,8 +2,10 @@ package hub
 
 import (
 	"context"
+	"log/slog"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/ctxgate/ctxgate/jsonscan"
 	"github.com/ctxgate/ctxgate/mcp"
@@ -25,23 +27,41 @@ type watched struct {
 
 // watcher is one who wants to know.
 type watcher struct {
+	who  upstream.Who
 	tell func(note rpc.Message)
+	at   watched // where it is told from; the table's lock holds it
+	gone bool    // it does not want to know any more
 }
 
 func (s *subscriptions) init() { s.all = map[watched][]*watcher{} }
 
-func (s *subscriptions) add(at watched, w *watcher) {
+// put gives a watcher its place, or another one; false when it is gone.
+func (s *subscriptions) put(w *watcher, at watched) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.take(w)
+	if w.gone {
+		return false
+	}
+	w.at = at
 	s.all[at] = append(s.all[at], w)
+	return true
 }
 
-func (s *subscriptions) remove(at watched, w *watcher) {
+// end takes a watcher away and says where it was.
+func (s *subscriptions) end(w *watcher) watched {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	left := slices.DeleteFunc(s.all[at], func(o *watcher) bool { return o == w })
-	if s.all[at] = left; len(left) == 0 {
-		delete(s.all, at)
+	s.take(w)
+	w.gone = true
+	return w.at
+}
+
+// take takes a watcher from its place; the lock is held.
+func (s *subscriptions) take(w *watcher) {
+	left := slices.DeleteFunc(s.all[w.at], func(o *watcher) bool { return o == w })
+	if s.all[w.at] = left; len(left) == 0 {
+		delete(s.all, w.at)
 	}
 }
 
@@ -60,21 +80,54 @@ func (h *Hub) watch(ctx context.Context, req *request, shown string, tell func(r
 	if err != nil {
 		return nil, err
 	}
-	lane, release, err := to.remote.Pick(req.from())
+	lane, release, err := to.remote.Pick(ctx, req.from())
 	if err != nil {
 		return nil, err
 	}
 	defer release()
-	at, w := watched{lane, to.name}, &watcher{tell}
-	h.subs.add(at, w)
+	w := &watcher{who: req.from(), tell: tell}
+	h.subs.put(w, watched{lane, to.name})
 	if err := lane.Subscribe(ctx, to.name); err != nil {
-		h.subs.remove(at, w)
+		h.subs.end(w)
 		return nil, err
 	}
 	return sync.OnceFunc(func() {
-		h.subs.remove(at, w)
-		_ = lane.Unsubscribe(context.WithoutCancel(ctx), to.name)
+		at := h.subs.end(w)
+		_ = at.lane.Unsubscribe(context.WithoutCancel(ctx), at.uri)
 	}), nil
+}
+
+// rehome lets who watches resources of a server that a plan replaced go on watching.
+func (h *Hub) rehome(p *plan) {
+	h.subs.mu.Lock()
+	defer h.subs.mu.Unlock()
+	for at, all := range h.subs.all {
+		r := p.remotes[at.lane.Server()]
+		if r == nil || r == at.lane.Remote() {
+			continue
+		}
+		for _, w := range all {
+			go h.move(w, r, at.uri)
+		}
+	}
+}
+
+// move subscribes again at the server that took the place of another.
+func (h *Hub) move(w *watcher, r *upstream.Remote, uri string) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	lane, release, err := r.Pick(ctx, w.who)
+	if err == nil {
+		defer release()
+		err = lane.Subscribe(ctx, uri)
+	}
+	if err != nil {
+		slog.Warn("a subscription was lost with its server", "server", r.ID(), "error", err)
+		return
+	}
+	if !h.subs.put(w, watched{lane, uri}) {
+		_ = lane.Unsubscribe(ctx, uri)
+	}
 }
 
 // subscribe is resources/subscribe of the older era.

@@ -41,6 +41,7 @@ type Conn struct {
 	wire   wire
 	hello  Hello
 	owner  Peer // the client this connection belongs to alone; nil when it is shared
+	alone  bool // all calls on it are of one client
 	events func(note rpc.Message)
 
 	mu      sync.Mutex
@@ -400,7 +401,7 @@ func (c *Conn) ask(m rpc.Message, from *flight) (rpc.Reply, error) {
 	if !mcp.Asks(m.Method) {
 		return rpc.Reply{}, errNoMethod
 	}
-	if from == nil {
+	if from == nil && c.alone {
 		from = c.newest(m.Method)
 	}
 	peer := c.owner

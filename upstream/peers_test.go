@@ -131,9 +131,14 @@ func TestServersOfTheGoSDK(t *testing.T) {
 				t.Errorf("no such tool: %s, %v", m.Body, err)
 			}
 			if tt.asks {
-				got := n.must(t, mcp.ToolsCall, `{"name":"ask","arguments":{}}`, with)
-				if !strings.Contains(got, "accept") || len(p.asked) != 1 {
-					t.Errorf("got %s, asked %q", got, p.asked)
+				lane, release, err := n.Pick(t.Context(), upstream.Who{Client: can, Session: "s", Owner: p})
+				if err != nil {
+					t.Fatal(err)
+				}
+				m, err := lane.Call(t.Context(), newCall(t, mcp.ToolsCall, `{"name":"ask","arguments":{}}`, with))
+				release()
+				if err != nil || !strings.Contains(string(m.Body), "accept") || len(p.asked) != 1 {
+					t.Errorf("got %s, %v, asked %q", m.Body, err, p.asked)
 				}
 			}
 			n.must(t, mcp.ToolsCall, `{"name":"grow","arguments":{}}`, with)

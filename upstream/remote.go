@@ -59,6 +59,7 @@ type Remote struct {
 	shared   *Lane
 	lanes    map[laneKey]*Lane
 	pools    map[string]int // lanes made of a class
+	sse      bool           // it speaks HTTP+SSE, though the table does not say so
 	era      mcp.Era        // 0 until it was met
 	framing  frame.Framing  // the framing to begin with
 	stumbled bool           // it could not be greeted the last time
@@ -140,6 +141,12 @@ func (r *Remote) knownEra() mcp.Era {
 	return r.era
 }
 
+func (r *Remote) isSole() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.sole
+}
+
 // isFar says that the server is none of our programs.
 func (r *Remote) isFar() bool { return len(r.entry.Command) == 0 }
 
@@ -156,11 +163,15 @@ type Who struct {
 // Pick gives the lane for a client's calls, and a function to give it back. A client that a
 // server cannot ask shares one lane with all others; so does every client of a server that asks
 // only in its replies, or on the stream of the call that made it ask. Any other has a lane that
-// is its own: for as long as its session lives, or, without a session, for one call at a time.
-func (r *Remote) Pick(who Who) (*Lane, func(), error) {
+// is its own: for as long as its session lives, or, without a session, for one call at a time. Which
+// of these a server is, is known when it has been met: until then a client that it could ask waits.
+func (r *Remote) Pick(ctx context.Context, who Who) (*Lane, func(), error) {
+	free := func() {}
+	if err := r.meet(ctx, who); err != nil {
+		return nil, free, err
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	free := func() {}
 	switch {
 	case r.closed || r.shared == nil:
 		return nil, free, fault.New(fault.Unavailable, "the server is being stopped")
@@ -169,11 +180,23 @@ func (r *Remote) Pick(who Who) (*Lane, func(), error) {
 	case who.Session != "":
 		l, err := r.own(laneKey{Class(who.Client), "session " + who.Session}, who.Client, who.Owner)
 		return l, free, err
-	case r.entry.URL != "" && r.entry.Transport == "http":
+	case r.entry.URL != "" && r.entry.Transport == "http" && !r.sse:
 		l, err := r.own(laneKey{Class(who.Client), "subject " + who.Subject}, who.Client, nil)
 		return l, free, err
 	}
 	return r.borrow(who)
+}
+
+// meet waits for a server whose era decides which lane a client gets.
+func (r *Remote) meet(ctx context.Context, who Who) error {
+	r.mu.Lock()
+	lane, decided := r.shared, r.sole || r.entry.Shared || r.entry.RPC != "" || r.era != 0
+	r.mu.Unlock()
+	if decided || lane == nil || !who.Client.Answers() {
+		return nil
+	}
+	_, err := lane.Conn(ctx)
+	return err
 }
 
 // Class names what a client can answer: a server may offer different things to clients of
@@ -308,6 +331,7 @@ func (r *Remote) dial(ctx context.Context, l *Lane) (*Conn, error) {
 	defer cancel()
 	c := newConn(r.entry.ID, limits{read: r.deps.Limits, timeout: r.cfg.ResponseTimeout.D()})
 	c.owner = l.owner
+	c.alone = !l.Shared() || r.isSole()
 	c.events = l.event
 	switch {
 	case len(r.entry.Command) > 0:

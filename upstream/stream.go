@@ -65,6 +65,9 @@ func (r *Remote) dialStream(ctx context.Context, c *Conn, l *Lane) (*Conn, error
 	if s.older.Load() && c.Why() == nil {
 		s.stop()
 		if _, sseErr := r.dialSSE(ctx, c, l); sseErr == nil {
+			r.mu.Lock()
+			r.sse = true
+			r.mu.Unlock()
 			slog.Info("server speaks HTTP+SSE only: transport = \"sse\" would spare it a question", "server", r.entry.ID)
 			return c, nil
 		}

@@ -163,6 +163,18 @@ func TestFakesBreak(t *testing.T) {
 	}
 }
 
+// TestFakesAreLate: the progress that no client may see is really sent.
+func TestFakesAreLate(t *testing.T) {
+	book := newLedger(t)
+	c := directPipe(t, legacy, book)
+	late := &call{id: "1", token: "1", nonce: "n", tenant: "t", server: "up", tool: "progress", more: `"n":2,"late":true`}
+	late.makeAs(t.Context(), c, "")
+	calls{late}.allOK(t)
+	if !within(time.Second, func() bool { return len(c.lost()) == 3 }) || !strings.Contains(c.lost()[0], "notifications/progress") {
+		t.Errorf("after the answer came %q", c.lost())
+	}
+}
+
 // TestFakeHTTPForgets: an expired session is 404, a restarted server knows nobody, a server
 // without a stream says 405, and a cut stream ends.
 func TestFakeHTTPForgets(t *testing.T) {

@@ -3,7 +3,6 @@ package peers
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -14,8 +13,6 @@ import (
 	"testing"
 	"time"
 )
-
-var authorize = flag.Bool("auth", false, "run the scenarios in which the gateway must get itself a token")
 
 // What the suite starts as "the client" is this test binary: the adapter. It runs a gateway whose
 // one server is the suite's, and the Go SDK's everything-client, which knows what to do in each
@@ -113,9 +110,6 @@ func TestClientConformance(t *testing.T) { clientLeg(t, "plain") }
 
 // The same where the suite's server wants a token, which only the gateway can get.
 func TestClientConformanceAuth(t *testing.T) {
-	if !*authorize {
-		t.Skip("the gateway does not get tokens for itself; -auth tries")
-	}
 	clientLeg(t, "auth")
 }
 

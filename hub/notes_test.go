@@ -1,0 +1,123 @@
+package hub_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ctxgate/ctxgate/hub"
+	"github.com/ctxgate/ctxgate/mcp"
+)
+
+// A7: a notification of a client that the gateway does not know goes to all servers, one that the
+// configuration routes to the named ones alone, through the door of one server to that one; what
+// belongs to the gateway's own conversation goes nowhere.
+func TestClientNotificationsA7(t *testing.T) {
+	t.Parallel()
+	fars := []*far{newFar(t, "a", mcp.EraLegacy, true), newFar(t, "b", mcp.EraLegacy, false), newFar(t, "c", mcp.EraModern, true), newFar(t, "d", mcp.EraModern, false)}
+	routed := func(s *setup) {
+		s.hub.Notifications = []hub.Route{{Method: "notifications/to/*", Servers: []string{"b", "c", "none"}}, {Method: "notifications/to/a", Servers: []string{"a"}}}
+	}
+	y := start(t, routed, fars...)
+	for _, era := range both {
+		for _, c := range []*client{y.visit(t, "/mcp", era, "{}"), onStdio(t, routed, era, "{}", fars...)} {
+			checkHeard(t, c, fars, map[string]string{
+				"notifications/odd": "abcd", "notifications/to/b": "bc", "notifications/to/a": "bc", mcp.RootsChanged: "abcd",
+				mcp.Initialized: "", mcp.Cancelled: "", mcp.Progress: "",
+			})
+		}
+		checkHeard(t, y.visit(t, "/mcp/c", era, "{}"), fars, map[string]string{"notifications/odd": "c", "notifications/to/b": "c"})
+		checkHeard(t, y.visit(t, "/mcp/a", era, "{}"), fars, map[string]string{"notifications/to/b": ""})
+	}
+}
+
+// checkHeard sends notifications and looks who got them.
+func checkHeard(t *testing.T, c *client, fars []*far, want map[string]string) {
+	t.Helper()
+	c.ask(t, mcp.ToolsList, `{}`) // the servers are up
+	if c.era == mcp.EraModern {   // where these have no meaning, they are notifications like any other
+		delete(want, mcp.Initialized)
+		delete(want, mcp.Progress)
+		if c.in == nil {
+			delete(want, mcp.Cancelled)
+		}
+	}
+	for _, f := range fars {
+		f.forget()
+	}
+	for method := range want {
+		c.tell(t, `{"jsonrpc":"2.0","method":"`+method+`","params":`+c.dress(`{"a":1.0,"proxy":{"authToken":"x"},"s":"\/","_meta":{@meta,"k":1.0}}`)+`}`)
+	}
+	c.ask(t, mcp.ToolsCall, `{"name":"none"}`) // on stdio, what came before has been read
+	for method, who := range want {
+		for _, f := range fars {
+			if !strings.Contains(who, f.id) {
+				if len(f.got(method)) > 0 {
+					t.Errorf("%s got %s", f.id, method)
+				}
+				continue
+			}
+			got := strip(c, f.await(t, method, 1).raw)
+			if want := `{"jsonrpc":"2.0","method":"` + method + `","params":{"a":1.0,"s":"\/","_meta":{"k":1.0}}}`; got != want {
+				t.Errorf("%s got %s\nwant %s", f.id, got, want)
+			}
+		}
+	}
+}
+
+// A7: a notification of a server that the gateway does not know reaches the clients of that server,
+// tagged; not those at the door of another, nor who did not ask to hear anything.
+func TestServerNotificationsA7(t *testing.T) {
+	t.Parallel()
+	for _, stdio := range []bool{true, false} {
+		a, b := newFar(t, "a", mcp.EraLegacy, stdio), newFar(t, "b", mcp.EraLegacy, stdio)
+		y := start(t, nil, a, b)
+		all, one, other := y.visit(t, "/mcp", mcp.EraLegacy, "{}"), y.visit(t, "/mcp/a", mcp.EraLegacy, "{}"), y.visit(t, "/mcp/b", mcp.EraLegacy, "{}")
+		for _, c := range []*client{all, one, other} {
+			c.listen(t)
+		}
+		a.push(t, `{"jsonrpc":"2.0","method":"notifications/odd","params":{"x":1.0, "_meta":{"k":"\/"}}}`)
+		for _, c := range []*client{all, one} {
+			if n := c.next(t); n.text != `{"jsonrpc":"2.0","method":"notifications/odd","params":{"x":1.0, "_meta":{"k":"\/","ctxgate/server":"a"}}}` {
+				t.Errorf("got %s", n.text)
+			}
+		}
+		other.quiet(t, 50*time.Millisecond)
+	}
+	a := newFar(t, "a", mcp.EraLegacy, true)
+	old, newer := onStdio(t, nil, mcp.EraLegacy, "{}", a), onStdio(t, nil, mcp.EraModern, "{}", a)
+	newer.ask(t, mcp.ToolsList, `{}`)
+	eventually(t, "program for each", func() bool { return len(a.programs()) == 2 })
+	a.push(t, `{"jsonrpc":"2.0","method":"notifications/odd"}`)
+	if n := old.next(t); n.text != `{"jsonrpc":"2.0","method":"notifications/odd","params":{`+tagOf+`}}` {
+		t.Errorf("got %s", n.text)
+	}
+	newer.quiet(t, 50*time.Millisecond)
+}
+
+// A13: who has asked for no list is not told that it changed: servers that come up one after the
+// other are no news, and on stdio a client of the newer era hears nothing that it did not ask for.
+func TestNoNewsAtStart(t *testing.T) {
+	t.Parallel()
+	var fars []*far
+	for i, id := range []string{"a", "b", "c"} {
+		fars = append(fars, newFar(t, id, both[i%2], i > 0).on(mcp.ToolsList, func(*turn) string {
+			time.Sleep(time.Duration(i) * 50 * time.Millisecond)
+			return page("tools", named("x")...)(nil)
+		}))
+	}
+	clients := []*client{onStdio(t, nil, mcp.EraLegacy, "{}", fars...), onStdio(t, nil, mcp.EraModern, "{}", fars...)}
+	for _, c := range clients {
+		if got := c.tools(t); len(got) != 3 {
+			t.Errorf("got %q", got)
+		}
+		c.quiet(t, 100*time.Millisecond)
+	}
+	fars[0].on(mcp.ToolsList, page("tools", named("x", "y")...))
+	fars[0].push(t, `{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`)
+	if n := clients[0].next(t); n.text != `{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}` {
+		t.Errorf("got %s", n.text)
+	}
+	eventually(t, "longer list", func() bool { return len(clients[1].tools(t)) == 4 })
+	clients[1].quiet(t, 100*time.Millisecond)
+}
