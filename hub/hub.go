@@ -7,7 +7,7 @@
 //
 // Path through the files: hub.go holds the parts, request.go is a client's request in no era's
 // dress, serve.go the table of methods, call.go ★ the straight line of one call, route.go which
-// server is meant; shelf.go reads what servers offer, catalog.go lays it out under names.go's
+// server is meant; shelf.go and offer.go read what servers offer, catalog.go lays it out under names.go's
 // names, list.go pages it; ask.go and park.go take a server's question to the client that caused
 // it; subscribe.go and events.go tell clients what changed. http.go, stream.go and stdio.go are the
 // doors, modern.go and legacy.go the two eras at them (legacy.go and session.go go when the older

@@ -100,11 +100,12 @@ func TestClientPagesA6(t *testing.T) {
 				if limit > 0 {
 					params = fmt.Sprintf(`{"limit":%d}`, limit)
 				}
-				for next := ""; ; pages++ {
+				for ; ; pages++ {
 					got := c.ask(t, mcp.ToolsList, params)
 					names := field(t, got, "tools", "name")
 					all = append(all, names...)
-					if next = nextCursor(t, got); next == "" {
+					next := nextCursor(t, got)
+					if next == "" {
 						break
 					}
 					plain, _ := base64.RawURLEncoding.DecodeString(next)

@@ -92,14 +92,8 @@ func (r *request) readMeta() error {
 }
 
 func badVersion(asked string) error {
-	data := []byte(`{"supported":[`)
-	for i, v := range mcp.Versions {
-		if i > 0 {
-			data = append(data, ',')
-		}
-		data = append(data, mcp.Quote(v)...)
-	}
-	data = append(append(append(data, `],"requested":`...), mcp.Quote(clip(asked))...), '}')
+	data := append([]byte(`{"supported":`), mcp.QuoteAll(mcp.Versions)...)
+	data = append(append(append(data, `,"requested":`...), mcp.Quote(clip(asked))...), '}')
 	return &protocolError{code: mcp.CodeBadVersion, text: "Unsupported protocol version", data: data, status: http.StatusBadRequest}
 }
 

@@ -2,6 +2,7 @@ package hub_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -130,10 +131,7 @@ func TestVerbatimUpdates(t *testing.T) {
 					t.Errorf("got %s", got)
 				}
 			} else {
-				eventually(t, "subscription at the server", func() bool {
-					all := f.got(mcp.Listen)
-					return len(all) > 0 && strings.Contains(all[len(all)-1].raw, `"resourceSubscriptions":["mem://a"]`)
-				})
+				f.listenedTo(t, true)
 			}
 			f.push(t, `{"method":"notifications/resources/updated","jsonrpc":"2.0","params":{"x":1.0,"uri":"mem:\/\/a" @sub,"y":"\/"}}`)
 			got := c.nextOf(t, mcp.ResourceUpdated).text
@@ -147,9 +145,20 @@ func TestVerbatimUpdates(t *testing.T) {
 				if got := string(f.await(t, mcp.Unsubscribe, 1).Params); got != `{"uri":"mem://a"}` {
 					t.Errorf("got %s", got)
 				}
+			} else {
+				f.listenedTo(t, false)
 			}
 		}))
 	}
+}
+
+// listenedTo waits until the gateway's newest stream of news at a server is for a resource, or for none.
+func (f *far) listenedTo(t testing.TB, watched bool) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("stream with resources: %v", watched), func() bool {
+		all := f.got(mcp.Listen)
+		return len(all) > 0 && strings.Contains(all[len(all)-1].raw, `"resourceSubscriptions":["mem://a"]`) == watched
+	})
 }
 
 // sameBut compares a notification with what was sent, where @sub stands for what says which stream

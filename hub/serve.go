@@ -80,14 +80,8 @@ func (h *Hub) serverInfo() []byte {
 
 // discover says what the gateway is.
 func (h *Hub) discover(ctx context.Context, req *request) (reply, error) {
-	dst := []byte(`{"resultType":"complete","supportedVersions":[`)
-	for i, v := range mcp.Versions {
-		if i > 0 {
-			dst = append(dst, ',')
-		}
-		dst = append(dst, mcp.Quote(v)...)
-	}
-	dst = append(dst, `],"capabilities":`+offered+`,"_meta":{"`+mcp.KeyServerInfo+`":`...)
+	dst := append([]byte(`{"resultType":"complete","supportedVersions":`), mcp.QuoteAll(mcp.Versions)...)
+	dst = append(dst, `,"capabilities":`+offered+`,"_meta":{"`+mcp.KeyServerInfo+`":`...)
 	dst = append(append(dst, h.serverInfo()...), '}')
 	if text := h.instructions(ctx, req); text != "" {
 		dst = jsonscan.AppendString(append(dst, `,"instructions":`...), text)

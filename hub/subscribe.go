@@ -253,14 +253,7 @@ func (l *listening) acknowledge(uris []string) error {
 		}
 	}
 	if len(uris) > 0 {
-		list := []byte{'['}
-		for i, uri := range uris {
-			if i > 0 {
-				list = append(list, ',')
-			}
-			list = jsonscan.AppendString(list, uri)
-		}
-		filter = append(filter, jsonscan.Change{Key: "resourceSubscriptions", Value: append(list, ']')})
+		filter = append(filter, jsonscan.Change{Key: "resourceSubscriptions", Value: mcp.QuoteAll(uris)})
 	}
 	object, _ := jsonscan.FieldsOf([]byte("{}"))
 	msg := []byte(`{"jsonrpc":"2.0","method":"` + mcp.Acknowledged + `","params":{"_meta":{"` + mcp.KeySubscription + `":`)

@@ -80,7 +80,7 @@ func start(t testing.TB, mend func(*setup), fars ...*far) *yard {
 		(*y.handler.Load()).ServeHTTP(w, r)
 	}))
 	y.mount()
-	y.Server.Start()
+	y.Start()
 	y.door.Start()
 	t.Cleanup(func() {
 		y.door.End()

@@ -70,6 +70,18 @@ func newObject(changes []jsonscan.Change) []byte {
 // Quote is a text as a JSON string.
 func Quote(s string) []byte { return jsonscan.AppendString(nil, s) }
 
+// QuoteAll is some texts as a JSON array of strings.
+func QuoteAll(texts []string) []byte {
+	dst := []byte{'['}
+	for i, s := range texts {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = jsonscan.AppendString(dst, s)
+	}
+	return append(dst, ']')
+}
+
 // Client is what a client says of itself: in initialize, or in each request.
 type Client struct {
 	Version      string

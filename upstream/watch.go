@@ -191,14 +191,7 @@ func (l *Lane) filter(conn *Conn) []byte {
 	uris := slices.Sorted(maps.Keys(l.watch.uris))
 	l.mu.Unlock()
 	if len(uris) > 0 {
-		list := []byte{'['}
-		for i, uri := range uris {
-			if i > 0 {
-				list = append(list, ',')
-			}
-			list = jsonscan.AppendString(list, uri)
-		}
-		changes = append(changes, jsonscan.Change{Key: "resourceSubscriptions", Value: append(list, ']')})
+		changes = append(changes, jsonscan.Change{Key: "resourceSubscriptions", Value: mcp.QuoteAll(uris)})
 	}
 	if len(changes) == 0 {
 		return nil
