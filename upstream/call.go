@@ -20,6 +20,7 @@ type Call struct {
 	LogLevel string     // the least severe log messages the client wants; "" for none
 	Peer     Peer       // the client while it waits; nil for calls of our own
 	Endless  bool       // no reply is expected: the call is a stream of notifications
+	Ready    func()     // is told that such a stream has begun; may be nil
 }
 
 // Peer is the client that waits for a call, as its server may speak to it meanwhile.

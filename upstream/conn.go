@@ -312,8 +312,25 @@ func (c *Conn) hear(m rpc.Message, from *flight) {
 	case mcp.ToolsChanged, mcp.PromptsChanged, mcp.ResourcesChanged, mcp.ResourceUpdated:
 		c.events(m)
 	case mcp.Acknowledged:
+		c.begun(params, from)
 	default:
 		c.speak(m, from)
+	}
+}
+
+// begun says that a stream of notifications is there.
+func (c *Conn) begun(params jsonscan.Fields, from *flight) {
+	if meta, ok := params.Get("_meta"); ok && from == nil {
+		fields, _ := jsonscan.FieldsOf(meta)
+		raw, _ := fields.Get(mcp.KeySubscription)
+		if id, err := strconv.ParseInt(string(raw), 10, 64); err == nil {
+			c.mu.Lock()
+			from = c.flights[id]
+			c.mu.Unlock()
+		}
+	}
+	if from != nil && from.call.Ready != nil {
+		from.call.Ready()
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/ctxgate/ctxgate/fault"
@@ -16,6 +17,8 @@ type watch struct {
 	uris   map[string]int // subscriptions, and how many want each
 	level  string         // the least severe log message anybody wanted
 	listen context.CancelFunc
+
+	turn sync.Mutex // streams take each other's place one after the other
 }
 
 // Subscribe asks to be told when a resource changes. It is asked of the server once, however
@@ -138,32 +141,43 @@ func (l *Lane) rewatch(conn *Conn) {
 }
 
 // listenAgain opens the stream on which a server of the newer era tells of changes, in place of
-// the one that was open.
+// the one that was open. That one goes when the new one is acknowledged, so that nothing falls
+// between the two.
 func (l *Lane) listenAgain(conn *Conn) {
+	l.watch.turn.Lock()
+	defer l.watch.turn.Unlock()
 	filter := l.filter(conn)
 	ctx, cancel := context.WithCancel(context.Background())
-	l.mu.Lock()
 	old := l.watch.listen
 	l.watch.listen = cancel
-	l.mu.Unlock()
 	if filter == nil {
 		cancel()
 	} else {
-		go l.listen(ctx, conn, filter)
+		acked := make(chan struct{})
+		go l.listen(ctx, conn, filter, sync.OnceFunc(func() { close(acked) }))
+		select {
+		case <-acked:
+		case <-conn.Ended():
+		case <-time.After(ackWait):
+		}
 	}
 	if old != nil {
 		old()
 	}
 }
 
+// ackWait is how long a server may take to acknowledge a stream that another is given up for.
+const ackWait = time.Second
+
 // listen keeps the stream open for as long as the connection lasts.
-func (l *Lane) listen(ctx context.Context, conn *Conn, filter []byte) {
+func (l *Lane) listen(ctx context.Context, conn *Conn, filter []byte, ready func()) {
 	pause := firstPause
 	for {
 		params, _ := mcp.ReadParams(nil)
 		m, err := conn.Call(ctx, &Call{
-			Method: mcp.Listen, Params: params, Client: l.client, Endless: true, Changes: []jsonscan.Change{{Key: "notifications", Value: filter}},
+			Method: mcp.Listen, Params: params, Client: l.client, Endless: true, Ready: ready, Changes: []jsonscan.Change{{Key: "notifications", Value: filter}},
 		})
+		ready() // whatever became of it
 		if err == nil && m.IsError {
 			return // it does not offer this
 		}
