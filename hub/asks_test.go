@@ -301,3 +301,23 @@ func TestSharedProgramAsksNobodyA5(t *testing.T) {
 		t.Errorf("the server got %s", got)
 	}
 }
+
+// A5: a client that takes no stream for its call is asked on the stream of its session.
+func TestQuestionOnSessionStreamA5(t *testing.T) {
+	t.Parallel()
+	a := asking(t, false)
+	c := start(t, nil, a).visit(t, "/mcp", mcp.EraLegacy, able)
+	c.tools(t)
+	c.header.Set("Accept", "application/json")
+	_, reply := c.begin(t, mcp.ToolsCall, asks(mcp.RootsList+` {}`))
+	a.await(t, mcp.ToolsCall, 1)
+	c.listen(t)
+	q := c.nextOf(t, mcp.RootsList)
+	if q.via != "get" {
+		t.Errorf("%s %s", q.via, q.text)
+	}
+	c.answer(t, q, `{"roots":[]}`)
+	if g := wait(t, reply, "the result"); g.head.Get("Content-Type") != "application/json" || !strings.Contains(g.body, "roots") {
+		t.Errorf("got %v %s", g.head, g.body)
+	}
+}

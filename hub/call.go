@@ -187,7 +187,10 @@ func renames(m rpc.Message, to target, content mcp.Content) []jsonscan.Edit {
 	}
 	var out []jsonscan.Edit
 	for _, at := range content.URIs {
-		out = append(out, jsonscan.Edit{Span: at, Text: mcp.Quote(to.rename(jsonscan.TextOf(at.Of(m.Body))))})
+		own := jsonscan.TextOf(at.Of(m.Body))
+		if shown := to.rename(own); shown != own {
+			out = append(out, jsonscan.Edit{Span: at, Text: mcp.Quote(shown)})
+		}
 	}
 	return out
 }

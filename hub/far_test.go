@@ -40,6 +40,8 @@ type far struct {
 	asked map[string]chan string
 	pids  []int
 	n     int
+
+	watchers int // streams of news that are for resources
 }
 
 // act gives the raw result of a request; with a "!" before it, it is an error; "" is no answer.
@@ -146,8 +148,18 @@ func listenAct(c *turn) string {
 		}
 		return wanted
 	})()
+	if strings.Contains(string(c.Params), `"resourceSubscriptions":`) {
+		c.far.watched(1)
+		defer c.far.watched(-1)
+	}
 	<-c.over
 	return ""
+}
+
+func (f *far) watched(n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.watchers += n
 }
 
 // wishes are what a client says in subscriptions/listen to be told of something.

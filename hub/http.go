@@ -33,12 +33,13 @@ func (h *Hub) serveMCP(w http.ResponseWriter, r *http.Request) {
 
 // servePost takes one message.
 func (h *Hub) servePost(w http.ResponseWriter, r *http.Request) {
-	p := h.plan.Load()
-	body, err := h.readBody(w, r, p)
+	body, err := h.readBody(w, r, h.plan.Load())
 	if err != nil {
 		h.refuseHTTP(w, r, mcp.EraLegacy, 0, rpc.ID{}, err)
 		return
 	}
+	p, leave := h.enter()
+	defer leave()
 	if isBatch(body) {
 		h.postBatch(w, r, p, body)
 		return
@@ -60,7 +61,7 @@ func (h *Hub) servePost(w http.ResponseWriter, r *http.Request) {
 		h.refuseHTTP(w, r, mcp.EraLegacy, 0, req.ID, err)
 		return
 	}
-	x := &request{Request: req, params: params, plan: p, who: who, only: r.PathValue("server")}
+	x := &request{Request: req, params: params, plan: p, leave: leave, who: who, only: r.PathValue("server")}
 	if x.only != "" && !p.knows(x.only) {
 		h.refuseHTTP(w, r, mcp.EraLegacy, http.StatusNotFound, req.ID, fault.New(fault.NotFound, "there is no such server"))
 		return

@@ -89,6 +89,20 @@ type plan struct {
 	order   []*upstream.Remote
 	remotes map[string]*upstream.Remote
 	raw     map[string]*upstream.RPC // servers of plain JSON-RPC, for messages that go as they came
+	users   atomic.Int64             // requests that are being decided under it
+}
+
+// enter gives the plan under which a request is decided, and a function to give it back: the
+// servers of a plan are not closed while somebody may be about to call them.
+func (h *Hub) enter() (*plan, func()) {
+	for {
+		p := h.plan.Load()
+		p.users.Add(1)
+		if h.plan.Load() == p {
+			return p, sync.OnceFunc(func() { p.users.Add(-1) })
+		}
+		p.users.Add(-1)
+	}
 }
 
 // New builds the door from a valid configuration. Servers are started by Start, or by the first
@@ -174,9 +188,17 @@ func (h *Hub) Apply(s Settings) {
 	h.plan.Store(next)
 	h.shelves.replan(next)
 	h.rehome(next)
-	for id, r := range old.remotes {
+	go old.retire(next, s.HTTP.DrainGrace.D())
+}
+
+// retire closes the servers that the next plan does not have, once their calls are done.
+func (p *plan) retire(next *plan, grace time.Duration) {
+	for until := time.Now().Add(grace); p.users.Load() > 0 && time.Now().Before(until); {
+		time.Sleep(10 * time.Millisecond)
+	}
+	for id, r := range p.remotes {
 		if next.remotes[id] != r {
-			go r.Retire(s.HTTP.DrainGrace.D())
+			go r.Retire(grace)
 		}
 	}
 }

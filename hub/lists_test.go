@@ -72,7 +72,7 @@ func TestUpstreamPagesA6(t *testing.T) {
 	if got := c.tools(t); !slices.Equal(got, want) {
 		t.Errorf("got %q", got)
 	}
-	if n := len(circle.got(mcp.ToolsList)); n != 2 {
+	if n := len(circle.got(mcp.ToolsList)); n > 4 { // twice for each time it is read; a server that has just come up may be read again
 		t.Errorf("the server in circles was asked %d times", n)
 	}
 	if got := c.ask(t, mcp.ToolsList, `{}`); !strings.HasSuffix(got, `,"cacheScope":"private","ttlMs":0}`) {

@@ -50,9 +50,11 @@ func (h *Hub) postModern(w http.ResponseWriter, r *http.Request, req *request) {
 }
 
 // heedModern passes a notification on. A cancellation names a request of a stream that this era
-// cancels by closing it.
+// cancels by closing it; what belongs to a conversation with us is nothing to any server.
 func (h *Hub) heedModern(req *request) {
-	if req.Method != mcp.Cancelled {
+	switch req.Method {
+	case mcp.Cancelled, mcp.Initialized, mcp.Progress:
+	default:
 		h.forward(req)
 	}
 }
@@ -217,6 +219,7 @@ func (h *Hub) listenHTTP(ctx context.Context, s *stream, req *request) {
 		return
 	}
 	defer l.stop()
+	req.leave() // a stream may outlive many plans
 	s.run(ctx, h.closing, l.farewell)
 }
 

@@ -272,3 +272,28 @@ func TestRawNamesA3(t *testing.T) {
 		t.Errorf("the only server with resources: %s got %s", server, own)
 	}
 }
+
+// A3: under auto, what a result names can be read by that name, also where two servers have the same.
+func TestAutoNamesInResultsA3(t *testing.T) {
+	t.Parallel()
+	var fars []*far
+	for _, id := range []string{"a", "b"} {
+		fars = append(fars, newFar(t, id, mcp.EraModern, false).on(mcp.ResourcesList, page("resources", located("mem://same")...)).
+			on(mcp.ToolsCall, says(`{"content":[{"type":"resource_link","uri":"mem://same","name":"n"}]}`)))
+	}
+	c := start(t, func(s *setup) { s.hub.Naming.Prefix = "auto" }, fars...).visit(t, "/mcp", mcp.EraModern, "{}")
+	c.tools(t)
+	var result struct{ Content []struct{ URI string } }
+	if err := json.Unmarshal([]byte(c.ask(t, mcp.ToolsCall, `{"name":"b::x"}`)), &result); err != nil {
+		t.Fatal(err)
+	}
+	got := c.ask(t, mcp.ResourcesRead, `{"uri":"`+result.Content[0].URI+`"}`)
+	if server, own := receivedBy(t, mcp.ResourcesRead, fars...); server != "b" || own != "mem://same" {
+		t.Errorf("%s: %q got %q: %s", result.Content[0].URI, server, own, got)
+	}
+	fars[0].on(mcp.ResourcesList, page("resources", located("mem://a")...)).on(mcp.ToolsCall, says(`{"content":[{"type":"resource_link","uri":"mem:\/\/a"}]}`))
+	fars[0].push(t, `{"jsonrpc":"2.0","method":"notifications/resources/list_changed","params":{"x":1@sub}}`)
+	eventually(t, "names that do not collide", func() bool {
+		return strings.Contains(c.ask(t, mcp.ToolsCall, `{"name":"a::x"}`), `{"type":"resource_link","uri":"mem:\/\/a"}`)
+	})
+}

@@ -35,13 +35,6 @@ func TestClientNotificationsA7(t *testing.T) {
 func checkHeard(t *testing.T, c *client, fars []*far, want map[string]string) {
 	t.Helper()
 	c.ask(t, mcp.ToolsList, `{}`) // the servers are up
-	if c.era == mcp.EraModern {   // where these have no meaning, they are notifications like any other
-		delete(want, mcp.Initialized)
-		delete(want, mcp.Progress)
-		if c.in == nil {
-			delete(want, mcp.Cancelled)
-		}
-	}
 	for _, f := range fars {
 		f.forget()
 	}
@@ -61,6 +54,31 @@ func checkHeard(t *testing.T, c *client, fars []*far, want map[string]string) {
 			if want := `{"jsonrpc":"2.0","method":"` + method + `","params":{"a":1.0,"s":"\/","_meta":{"k":1.0}}}`; got != want {
 				t.Errorf("%s got %s\nwant %s", f.id, got, want)
 			}
+		}
+	}
+}
+
+// A7: what a client takes back is its own: ids are each client's, and a server knows only the gateway's.
+func TestCancellationOfAnother(t *testing.T) {
+	t.Parallel()
+	for _, stdio := range []bool{true, false} {
+		release := make(chan struct{})
+		a := newFar(t, "a", mcp.EraLegacy, stdio).on(mcp.ToolsCall, func(*turn) string {
+			<-release
+			return `{"content":[]}`
+		})
+		y := start(t, nil, a)
+		c, other := y.visit(t, "/mcp", mcp.EraLegacy, "{}"), y.visit(t, "/mcp", mcp.EraModern, "{}")
+		_, reply := c.begin(t, mcp.ToolsCall, `{"name":"a::x"}`)
+		id := string(a.await(t, mcp.ToolsCall, 1).ID)
+		for _, one := range []*client{other, y.visit(t, "/mcp/a", mcp.EraModern, "{}"), y.visit(t, "/mcp", mcp.EraLegacy, "{}")} {
+			one.tell(t, `{"jsonrpc":"2.0","method":"notifications/cancelled","params":`+one.dress(`{"requestId":`+id+`}`)+`}`)
+		}
+		y.post(t, "a", `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":`+id+`}}`)
+		other.ask(t, mcp.ToolsList, `{}`)
+		close(release)
+		if got := outcome(t, wait(t, reply, "the result").body); got != `{"content":[]}` || len(a.got(mcp.Cancelled)) > 0 {
+			t.Errorf("got %s", got)
 		}
 	}
 }

@@ -19,7 +19,9 @@ import (
 
 // serveRPC takes one message for a named server and gives one back: the gateway of the clauses G.
 func (h *Hub) serveRPC(w http.ResponseWriter, r *http.Request) {
-	req := &request{plan: h.plan.Load()}
+	p, leave := h.enter()
+	defer leave()
+	req := &request{plan: p}
 	err := h.readRPC(w, r, req)
 	if err == nil {
 		err = h.relay(w, r, req)

@@ -18,6 +18,7 @@ type request struct {
 	rpc.Request
 	params mcp.Params
 	plan   *plan
+	leave  func() // says that the plan's servers are not needed any more
 	who    auth.Caller
 	era    mcp.Era
 	client mcp.Client

@@ -63,7 +63,7 @@ func (h *Hub) byName(ctx context.Context, req *request, k kind, key, shown strin
 	if t.remote == nil {
 		return target{}, fault.New(fault.NotFound, "unknown "+listing[k].member[:len(listing[k].member)-1]+" "+strconv.Quote(clip(shown)))
 	}
-	t.rename = req.plan.renamer(t.remote)
+	t.rename = h.renamer(req, t.remote)
 	t.changes = []jsonscan.Change{{Key: key, Value: mcp.Quote(t.name)}}
 	return t, nil
 }
@@ -80,12 +80,22 @@ func (p *plan) prefix(r *upstream.Remote) string {
 	return p.Hub.Naming.Prefix
 }
 
-// renamer gives the common names of a server's resources.
-func (p *plan) renamer(r *upstream.Remote) func(string) string {
-	if p.prefix(r) != "always" {
-		return nil
+// renamer gives the common names of a server's resources; under auto, of those that would lead
+// elsewhere without one.
+func (h *Hub) renamer(req *request, r *upstream.Remote) func(string) string {
+	switch req.plan.prefix(r) {
+	case "always":
+		return func(uri string) string { return showResource(r.ID(), uri) }
+	case "auto":
+		c := h.shelves.now(req)
+		return func(uri string) string {
+			if t, ok := h.resource(req, c, uri); ok && t.remote == r {
+				return uri
+			}
+			return showResource(r.ID(), uri)
+		}
 	}
-	return func(uri string) string { return showResource(r.ID(), uri) }
+	return nil
 }
 
 func (h *Hub) byURI(ctx context.Context, req *request, key, shown string) (target, error) {

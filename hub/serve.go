@@ -32,6 +32,7 @@ var methods = map[string]method{
 	mcp.ResourcesRead: {0, (*Hub).call},
 	mcp.Complete:      {0, (*Hub).call},
 	mcp.Initialize:    {mcp.EraLegacy, (*Hub).initializedTwice},
+	mcp.Listen:        {mcp.EraModern, (*Hub).listenedElsewhere},
 }
 
 // serve answers one request, of any era and through any door.
@@ -58,6 +59,11 @@ func (h *Hub) ping(_ context.Context, req *request) (reply, error) { return empt
 
 func (h *Hub) initializedTwice(_ context.Context, _ *request) (reply, error) {
 	return reply{}, fault.New(fault.Invalid, "the session is initialized already")
+}
+
+// listenedElsewhere is subscriptions/listen where it does not come: the doors have a stream for it.
+func (h *Hub) listenedElsewhere(_ context.Context, _ *request) (reply, error) {
+	return reply{}, fault.New(fault.NoMethod, "Method not found")
 }
 
 // lists answers a list of the servers' things.

@@ -173,8 +173,13 @@ func (s *shelves) seen(req *request, k kind, shown string) (entry, bool) {
 // wait is the catalog once every server has settled; those that are known to be slow are not
 // waited for.
 func (s *shelves) wait(ctx context.Context, req *request) *catalog {
+	return s.settled(ctx, req, req.plan.order)
+}
+
+// settled waits for some servers only.
+func (s *shelves) settled(ctx context.Context, req *request, servers []*upstream.Remote) *catalog {
 	c := s.of(req)
-	for _, r := range req.plan.order {
+	for _, r := range servers {
 		s.mu.Lock()
 		sh := c.shelf[r.ID()]
 		s.mu.Unlock()
@@ -198,7 +203,7 @@ func (s *shelves) wait(ctx context.Context, req *request) *catalog {
 
 // single is the catalog of one server under its own names.
 func (s *shelves) single(ctx context.Context, req *request) *catalog {
-	s.wait(ctx, &request{client: req.client, who: req.who, held: req.held, plan: req.plan.alone(req.only)})
+	s.settled(ctx, req, []*upstream.Remote{req.plan.remotes[req.only]})
 	c := s.of(req)
 	if found, ok := c.singles.Load(req.only); ok {
 		return found.(*catalog) //nolint:forcetypeassert // nothing else is stored there
@@ -208,16 +213,6 @@ func (s *shelves) single(ctx context.Context, req *request) *catalog {
 	made := only(s.offers(c, req.plan), req.only)
 	c.singles.Store(req.only, made) // with the lock, or it could be older than the catalog
 	return made
-}
-
-// alone is the plan with one server.
-func (p *plan) alone(server string) *plan {
-	one := *p
-	one.order = nil
-	if r := p.remotes[server]; r != nil {
-		one.order = []*upstream.Remote{r}
-	}
-	return &one
 }
 
 // offers are those of a plan's servers, in its order; the lock is held.

@@ -143,6 +143,15 @@ func Asks(method string) bool {
 	return method == RootsList || method == Sampling || method == Elicit
 }
 
+// IsHousekeeping says whether a method is one that the gateway asks for itself.
+func IsHousekeeping(method string) bool {
+	switch method {
+	case Initialize, Discover, Ping, ToolsList, PromptsList, ResourcesList, TemplatesList, Listen, SetLevel, Subscribe, Unsubscribe:
+		return true
+	}
+	return false
+}
+
 // Interruptible says whether a server may answer a method by asking for input first.
 func Interruptible(method string) bool {
 	return method == ToolsCall || method == ResourcesRead || method == PromptsGet

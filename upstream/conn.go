@@ -48,9 +48,11 @@ type Conn struct {
 	flights map[int64]*flight
 	asks    map[string]context.CancelFunc // questions of the server under way, by their raw id
 	ended   chan struct{}
+	closed  chan struct{} // the wire is closed as well
 	why     error
 	busy    atomic.Int64 // calls under way
 	streams atomic.Int64 // those of them that have no end
+	useful  atomic.Bool  // it has answered what a client asked
 	strange atomic.Int64 // messages that were none, and replies nobody waits for
 }
 
@@ -70,7 +72,7 @@ type flight struct {
 func newConn(server string, lim limits) *Conn {
 	return &Conn{
 		server: server, limits: lim, flights: map[int64]*flight{}, asks: map[string]context.CancelFunc{},
-		ended: make(chan struct{}), events: func(rpc.Message) {},
+		ended: make(chan struct{}), closed: make(chan struct{}), events: func(rpc.Message) {},
 	}
 }
 
@@ -101,10 +103,15 @@ func (c *Conn) end(why error) {
 	}
 	c.mu.Unlock()
 	c.wire.close()
+	close(c.closed)
 }
 
-// Close ends the connection from our side.
-func (c *Conn) Close() { c.end(fault.New(fault.Unavailable, "the server is being stopped")) }
+// Close ends the connection from our side, and waits until its wire is closed: by whomever it was
+// ended, the program behind it is gone then.
+func (c *Conn) Close() {
+	c.end(fault.New(fault.Unavailable, "the server is being stopped"))
+	<-c.closed
+}
 
 // Call sends a request and waits for its reply. A server that shows progress, or that waits for
 // an answer of the client, is not out of time.
@@ -288,6 +295,9 @@ func (c *Conn) settle(m rpc.Message, from *flight) {
 	if !f.finish() {
 		c.odd(nil, "a server answered twice", nil)
 		return
+	}
+	if !mcp.IsHousekeeping(f.call.Method) {
+		c.useful.Store(true)
 	}
 	f.reply <- m
 }

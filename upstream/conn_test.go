@@ -284,7 +284,7 @@ func (p *late) Notify(string, rpc.Message) {
 // streams the three come.
 func TestNothingFollowsAReply(t *testing.T) {
 	var bad atomic.Int64
-	for range 4000 {
+	for range 2500 {
 		c, p := newTaped(time.Minute), &late{bad: &bad}
 		done := make(chan struct{})
 		go func() {

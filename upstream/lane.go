@@ -22,6 +22,7 @@ const (
 	longPause   = 30 * time.Second
 	breakAfter  = 5               // failures in a row after which calls are refused without waiting
 	steadyAfter = 3 * time.Second // a connection that lasted so long was no failure
+	patience    = 5 * time.Second // a failing server that somebody wants is not left alone for longer
 	maxWaiting  = 64              // calls that may wait for a server to come up
 )
 
@@ -87,19 +88,59 @@ func (l *Lane) run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		// A program that ends at once is broken; a far server that forgets a session is not.
-		l.down(err, conn != nil && (l.remote.isFar() || time.Since(began) >= steadyAfter))
+		// A program that ends before it was of any use is broken; one that was killed in the midst of
+		// its work is not, nor is a far server that forgot a session.
+		l.down(err, conn != nil && (l.remote.isFar() || conn.useful.Load() || time.Since(began) >= steadyAfter))
+		l.rest(ctx, permitted(err))
+	}
+}
+
+// rest waits before the next attempt: as long as the failures ask for or, where somebody wants the
+// server, as long as one can be made to wait.
+func (l *Lane) rest(ctx context.Context, permitted <-chan struct{}) {
+	timer := time.NewTimer(l.pause())
+	defer timer.Stop()
+	enough := time.NewTimer(patience)
+	defer enough.Stop()
+	var wanted bool
+	for {
+		demand, late := l.demand, enough.C
+		if wanted {
+			demand = nil
+		} else {
+			late = nil
+		}
 		select {
-		case <-time.After(l.pause()):
-		case <-permitted(err):
+		case <-demand:
+			wanted = true
+			defer l.want() // it is for the next attempt
+		case <-late:
+			return
+		case <-timer.C:
+			return
+		case <-permitted:
+			return
 		case <-ctx.Done():
+			return
 		}
 	}
 }
 
-// wanted waits until there is a reason to connect. A lane of one client has none until it calls.
+// want says that somebody wants a connection; the lock is held.
+func (l *Lane) want() {
+	select {
+	case l.demand <- struct{}{}:
+	default:
+	}
+}
+
+// wanted waits until there is a reason to connect. A lane of one client has none until it calls,
+// unless it has subscribed to something.
 func (l *Lane) wanted(ctx context.Context) bool {
-	if l.steady {
+	l.mu.Lock()
+	watched := len(l.watch.uris) > 0
+	l.mu.Unlock()
+	if l.steady || watched {
 		return true
 	}
 	select {
@@ -160,10 +201,15 @@ func (l *Lane) up(conn *Conn) {
 	l.used = time.Now()
 	again := l.ever
 	l.ever = true
+	uris, level := l.watch.wishes() // who has others from now on asks this connection itself
+	select {
+	case <-l.demand: // it is met
+	default:
+	}
 	l.turn()
 	l.mu.Unlock()
 	l.remote.met(conn.hello)
-	l.rewatch(conn)
+	l.rewatch(conn, uris, level)
 	slog.Info("server is up", "server", l.Server(), "era", conn.hello.Era.String(), "revision", conn.hello.Version,
 		"shared", l.Shared(), "again", again)
 	l.remote.listener.Turned(l, true)
@@ -216,15 +262,14 @@ func (l *Lane) Conn(ctx context.Context) (*Conn, error) {
 	limit := time.NewTimer(l.remote.entry.StartupTimeout.D())
 	defer limit.Stop()
 	for {
-		select {
-		case l.demand <- struct{}{}:
-		default:
-		}
 		l.mu.Lock()
 		l.used = time.Now()
 		conn, turned, failures, cause := l.conn, l.turned, l.failures, l.cause
 		if conn != nil && conn.Why() != nil {
 			conn = nil // the lane is about to notice
+		}
+		if conn == nil {
+			l.want()
 		}
 		full := l.waiting >= maxWaiting
 		if conn == nil && !full {
@@ -371,12 +416,19 @@ func (l *Lane) calling() bool {
 	return l.lent || l.waiting > 0 || l.conn != nil && l.conn.busy.Load() > l.conn.streams.Load()
 }
 
-// idle says that nobody has used the lane for a while, and nothing is under way on it.
-func (l *Lane) idle(since time.Duration) bool {
+func (l *Lane) touch() {
+	l.mu.Lock()
+	l.used = time.Now()
+	l.mu.Unlock()
+}
+
+// idle says when the lane was used last, and whether nobody has for a while and nothing is under
+// way on it.
+func (l *Lane) idle(since time.Duration) (time.Time, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	busy := l.lent || l.waiting > 0 || len(l.watch.uris) > 0 || l.conn != nil && l.conn.busy.Load() > 0
-	return !busy && time.Since(l.used) > since
+	return l.used, !busy && time.Since(l.used) > since
 }
 
 // Close ends the lane and waits for it.

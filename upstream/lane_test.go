@@ -51,17 +51,18 @@ func TestBackoff(t *testing.T) {
 		_, e := p.lane()
 		other.lane()
 		time.Sleep(10 * time.Minute)
-		if p.connections() < 20 {
-			t.Fatalf("it was tried %d times", p.connections())
+		tries, others := p.times(), other.times()
+		if len(tries) < 20 || len(others) < 20 {
+			t.Fatalf("they were tried %d and %d times", len(tries), len(others))
 		}
 		differ := 0
 		for i := range 16 {
 			pause := min(firstPause<<i, longPause)
-			gap := p.dials[i+1].Sub(p.dials[i])
+			gap := tries[i+1].Sub(tries[i])
 			if gap < pause/2 || gap > pause {
 				t.Errorf("pause %d was %v, want %v to %v", i+1, gap, pause/2, pause)
 			}
-			if gap != other.dials[i+1].Sub(other.dials[i]) {
+			if gap != others[i+1].Sub(others[i]) {
 				differ++
 			}
 		}
@@ -69,7 +70,7 @@ func TestBackoff(t *testing.T) {
 			t.Errorf("of 16 pauses of two servers only %d differ", differ)
 		}
 		want(t, "turns", e.turned(), "down")
-		want(t, "counted", len(e.lost()), p.connections())
+		want(t, "counted", len(e.lost()), len(tries))
 		want(t, "why", fault.KindOf(e.lost()[0]), fault.Unavailable)
 	})
 }
@@ -120,8 +121,8 @@ func TestSteadiness(t *testing.T) {
 func TestNotTooManyWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPuppet(t)
-		p.on(mcp.Initialize, func(message) string {
-			time.Sleep(3 * time.Second)
+		p.on(mcp.Initialize, func(m message) string {
+			m.pause(3 * time.Second)
 			return greeted
 		})
 		l, _ := p.lane()
@@ -148,7 +149,9 @@ func TestWaitingEnds(t *testing.T) {
 		want string
 		took time.Duration
 	}{
-		"in time": {func(ctx context.Context, _ *Lane) (context.Context, context.CancelFunc) { return context.WithCancel(ctx) },
+		"in time": {func(ctx context.Context, _ *Lane) (context.Context, context.CancelFunc) {
+			return context.WithCancel(ctx)
+		},
 			"timeout: the server did not start in time", 4 * time.Second},
 		"left": {func(ctx context.Context, _ *Lane) (context.Context, context.CancelFunc) {
 			ctx, cancel := context.WithCancel(ctx)
@@ -187,8 +190,8 @@ func TestSettled(t *testing.T) {
 		}
 	}
 	synctest.Test(t, func(t *testing.T) {
-		p := newPuppet(t).on(mcp.Initialize, func(message) string {
-			time.Sleep(time.Second)
+		p := newPuppet(t).on(mcp.Initialize, func(m message) string {
+			m.pause(time.Second)
 			return greeted
 		})
 		l, _ := p.lane()

@@ -61,10 +61,13 @@ func (r *Remote) dialPipe(ctx context.Context, c *Conn, l *Lane) (*Conn, error) 
 	c.wire = p
 	go p.read()
 	if err := p.greet(ctx, r.knownEra(), l.client); err != nil {
+		crashed := c.Why() != nil
 		c.end(err)
-		r.puzzled(p.heard.Load())
+		c.Close()
+		r.puzzled(p, crashed)
 		return nil, fault.Wrap(fault.Unavailable, "the server did not start", err)
 	}
+	r.hears(p)
 	return c, nil
 }
 
@@ -88,22 +91,34 @@ func (r *Remote) firstFraming() frame.Framing {
 	return r.framing
 }
 
-// puzzled notes that a program could not be greeted. One that never said a word may wait for the
-// other framing; one that fell over the question of the newest revision gets the older greeting.
-func (r *Remote) puzzled(heard bool) {
+// hears remembers the framing of a program that has spoken: the next start begins with it.
+func (r *Remote) hears(p *pipe) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if p.heard.Load() {
+		r.framing = p.in.Framing()
+	}
+}
+
+// puzzled notes that a program could not be greeted. One that lives and never says a word may wait
+// for the other framing; one that fell over the question of the newest revision gets the older
+// greeting.
+func (r *Remote) puzzled(p *pipe, crashed bool) {
+	r.hears(p)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.era != 0 { // it may have become another server
 		r.era = 0
 		return
 	}
-	if !heard && r.stumbled {
+	if !p.heard.Load() && r.stumbled && !crashed {
 		r.framing = frame.ContentLength - r.framing
 	}
 	r.stumbled = !r.stumbled
 }
 
 func (p *pipe) read() {
+	defer p.prog.Stdout().Close()
 	for {
 		msg, err := p.in.Next()
 		var big *frame.TooLarge
@@ -152,21 +167,12 @@ func (p *pipe) oversize(e *frame.TooLarge) {
 }
 
 // flightIn finds the call that the ends of a message name, or the only one under way.
-func (c *Conn) flightIn(ends ...[]byte) *flight {
+func (c *Conn) flightIn(head, tail []byte) *flight {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, end := range ends {
-		at := bytes.LastIndex(end, []byte(`"id":`))
-		if at < 0 {
-			continue
-		}
-		digits := bytes.TrimLeft(end[at+len(`"id":`):], " \t")
-		n := 0
-		for n < len(digits) && digits[n] >= '0' && digits[n] <= '9' {
-			n++
-		}
-		if id, err := strconv.ParseInt(string(digits[:n]), 10, 64); err == nil && c.flights[id] != nil {
-			return c.flights[id]
+	for _, id := range []int64{idInHead(head), idInTail(tail)} {
+		if f := c.flights[id]; f != nil {
+			return f
 		}
 	}
 	if len(c.flights) == 1 {
@@ -175,6 +181,42 @@ func (c *Conn) flightIn(ends ...[]byte) *flight {
 		}
 	}
 	return nil
+}
+
+// idInHead is the id of a message that begins so; 0 when it is not there. An id inside of something
+// is not the message's.
+func idInHead(head []byte) int64 {
+	before, after, _ := bytes.Cut(head, []byte(`"id"`))
+	if bytes.Count(before, []byte("{")) != 1 || bytes.IndexByte(before, '[') >= 0 {
+		return 0
+	}
+	return number(after)
+}
+
+// idInTail is the id of a message that ends so: after it nothing ends but the message.
+func idInTail(tail []byte) int64 {
+	key := []byte(`"id"`)
+	at := bytes.LastIndex(tail, key)
+	if at < 0 {
+		return 0
+	}
+	after := tail[at+len(key):]
+	if bytes.IndexAny(after, "{[]") >= 0 || bytes.Count(after, []byte("}")) != 1 {
+		return 0
+	}
+	return number(after)
+}
+
+// number is the number after a colon; 0 for anything else.
+func number(text []byte) int64 {
+	digits, ok := bytes.CutPrefix(bytes.TrimLeft(text, " \t"), []byte(":"))
+	digits = bytes.TrimLeft(digits, " \t")
+	end := bytes.IndexFunc(digits, func(c rune) bool { return c < '0' || c > '9' })
+	if !ok || end < 0 {
+		return 0
+	}
+	n, _ := strconv.ParseInt(string(digits[:end]), 10, 64)
+	return n
 }
 
 // send queues a message for the program. A burst waits a moment for it to read; a program that

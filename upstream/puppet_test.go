@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -40,6 +41,15 @@ type message struct {
 	Params json.RawMessage
 	Result json.RawMessage
 	Error  json.RawMessage
+	left   <-chan struct{} // closed when nobody waits for it
+}
+
+// pause takes so long, unless nobody waits.
+func (m message) pause(d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-m.left:
+	}
 }
 
 // act is what it does with a message: the members of the reply, or silence, or a status.
@@ -105,12 +115,15 @@ func (p *puppet) heard(method string) []string {
 	return out
 }
 
-// connections is how often it was connected to, tries included.
-func (p *puppet) connections() int {
+// times are when it was connected to, tries included.
+func (p *puppet) times() []time.Time {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return len(p.dials)
+	return slices.Clone(p.dials)
 }
+
+// connections is how often it was connected to, tries included.
+func (p *puppet) connections() int { return len(p.times()) }
 
 // RoundTrip is its side of HTTP.
 func (p *puppet) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -126,15 +139,15 @@ func (p *puppet) RoundTrip(r *http.Request) (*http.Response, error) {
 	case r.Method == "POST":
 		return p.post(r)
 	case r.Method == "GET" && !http:
-		n, resp := p.open(r)
-		_, _ = fmt.Fprintf(p.streams[n], "event: endpoint\ndata: /m?n=%d\n\n", n)
+		w, n, resp := p.open(r)
+		_, _ = fmt.Fprintf(w, "event: endpoint\ndata: /m?n=%d\n\n", n)
 		return resp, nil
 	}
 	return response(405, "", strings.NewReader("")), nil
 }
 
 // open begins a stream of events. Its first write does not wait to be read.
-func (p *puppet) open(r *http.Request) (int, *http.Response) {
+func (p *puppet) open(r *http.Request) (w *io.PipeWriter, n int, resp *http.Response) {
 	out, w := io.Pipe()
 	in, first := io.Pipe()
 	go func() { // a buffer, as a socket has one
@@ -148,7 +161,7 @@ func (p *puppet) open(r *http.Request) (int, *http.Response) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.streams = append(p.streams, w)
-	return len(p.streams) - 1, response(200, eventStream, in)
+	return w, len(p.streams) - 1, response(200, eventStream, in)
 }
 
 func response(status int, kind string, body io.Reader) *http.Response {
@@ -168,6 +181,7 @@ func (p *puppet) post(r *http.Request) (*http.Response, error) {
 	if err := json.Unmarshal(body, &m); err != nil {
 		p.t.Errorf("it was sent %s", body)
 	}
+	m.left = r.Context().Done()
 	m.stream, _ = strconv.Atoi(r.URL.Query().Get("n"))
 	p.mu.Lock()
 	p.got = append(p.got, m)
@@ -176,6 +190,9 @@ func (p *puppet) post(r *http.Request) (*http.Response, error) {
 	text := `"result":{}`
 	if a != nil {
 		text = a(m)
+	}
+	if err := r.Context().Err(); err != nil {
+		return nil, err
 	}
 	if status, err := strconv.Atoi(text); err == nil {
 		return response(status, "", strings.NewReader("")), nil
@@ -186,7 +203,8 @@ func (p *puppet) post(r *http.Request) (*http.Response, error) {
 	reply := fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,%s}`, m.ID, text)
 	switch {
 	case http && m.Method == mcp.Listen && text != unknown:
-		_, resp := p.open(r)
+		w, _, resp := p.open(r)
+		_, _ = fmt.Fprintf(w, "data: %s\n\n", `{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{}}`)
 		return resp, nil
 	case http && text == silence:
 		<-r.Context().Done()
@@ -262,7 +280,10 @@ func (p *puppet) remote(mend ...func(*Config, *Server)) (*Remote, *ear) {
 			e.why = append(e.why, err)
 		},
 	})
-	p.t.Cleanup(r.Close)
+	p.t.Cleanup(func() {
+		r.Close()
+		time.Sleep(retireTime) // a session that was being given up knows then that it is over
+	})
 	return r, e
 }
 

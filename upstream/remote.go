@@ -59,11 +59,10 @@ type Remote struct {
 	mu       sync.Mutex
 	shared   *Lane
 	lanes    map[laneKey]*Lane
-	pools    map[string]int // lanes made of a class
-	sse      bool           // it speaks HTTP+SSE, though the table does not say so
-	era      mcp.Era        // 0 until it was met
-	framing  frame.Framing  // the framing to begin with
-	stumbled bool           // it could not be greeted the last time
+	sse      bool          // it speaks HTTP+SSE, though the table does not say so
+	era      mcp.Era       // 0 until it was met
+	framing  frame.Framing // the framing to begin with
+	stumbled bool          // it could not be greeted the last time
 	closed   bool
 	sweep    *time.Timer
 }
@@ -73,7 +72,7 @@ func NewRemote(entry Server, cfg Config, d Deps) *Remote {
 	if d.Count == nil {
 		d.Count = func(error) {}
 	}
-	return &Remote{entry: entry, cfg: cfg, deps: d, listener: d.Listener, lanes: map[laneKey]*Lane{}, pools: map[string]int{}}
+	return &Remote{entry: entry, cfg: cfg, deps: d, listener: d.Listener, lanes: map[laneKey]*Lane{}}
 }
 
 // ID is the server's name.
@@ -113,12 +112,13 @@ func (r *Remote) Same(entry Server, cfg Config) bool {
 	return fmt.Sprintf("%+v", own) == fmt.Sprintf("%+v", cfg) && fingerprint(r.entry) == fingerprint(entry)
 }
 
-// fingerprint is an entry with its secrets, which print as nothing otherwise.
+// fingerprint is an entry with its secrets, which print as nothing otherwise, and with its lists
+// in quotes: "a b" is not "a" and "b".
 func fingerprint(s Server) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%+v", s)
+	fmt.Fprintf(&b, "%+v\x00%q%q", s, s.Command, s.OAuth.Scopes)
 	for _, secrets := range []map[string]string{reveal(s.Env), reveal(s.Headers)} {
-		fmt.Fprintf(&b, "\x00%v", secrets) // fmt prints maps in the order of their keys
+		fmt.Fprintf(&b, "\x00%q", secrets) // fmt prints maps in the order of their keys
 	}
 	b.WriteString("\x00" + s.OAuth.ClientSecret.Reveal())
 	return b.String()
@@ -212,6 +212,7 @@ func Class(c mcp.Client) string {
 // own is the lane of a key, made when it is not there; the lock is held.
 func (r *Remote) own(key laneKey, client mcp.Client, owner Peer) (*Lane, error) {
 	if l := r.lanes[key]; l != nil {
+		l.touch() // it is about to be used, and not the one to make room
 		return l, nil
 	}
 	if len(r.lanes) >= r.cfg.MaxLanes && !r.evict(0) {
@@ -264,9 +265,10 @@ func (r *Remote) Leave(session string) {
 func (r *Remote) evict(since time.Duration) bool {
 	var oldest laneKey
 	var found *Lane
+	var last time.Time
 	for key, l := range r.lanes {
-		if l.idle(since) && (found == nil || l.used.Before(found.used)) {
-			oldest, found = key, l
+		if used, idle := l.idle(since); idle && (found == nil || used.Before(last)) {
+			oldest, found, last = key, l, used
 		}
 	}
 	if found == nil {

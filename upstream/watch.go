@@ -39,7 +39,7 @@ func (l *Lane) Subscribe(ctx context.Context, uri string) error {
 		return nil
 	}
 	if conn.hello.Era == mcp.EraModern {
-		l.listenAgain(conn)
+		l.listenAgain()
 		return nil
 	}
 	if err := onURI(ctx, conn, mcp.Subscribe, uri); err != nil {
@@ -61,7 +61,7 @@ func (l *Lane) Unsubscribe(ctx context.Context, uri string) error {
 	case conn == nil:
 		return nil
 	case conn.hello.Era == mcp.EraModern:
-		l.listenAgain(conn)
+		l.listenAgain()
 		return nil
 	}
 	return onURI(ctx, conn, mcp.Unsubscribe, uri)
@@ -115,15 +115,17 @@ func setLevel(ctx context.Context, conn *Conn, level string) {
 	_, _ = conn.Call(ctx, &Call{Method: mcp.SetLevel, Params: params, Changes: []jsonscan.Change{{Key: "level", Value: mcp.Quote(level)}}})
 }
 
+// wishes are what a server of the older era is to be asked for; the lane's lock is held.
+func (w *watch) wishes() (uris []string, level string) {
+	return slices.Sorted(maps.Keys(w.uris)), w.level
+}
+
 // rewatch asks a new connection for what the lane wants to be told of.
-func (l *Lane) rewatch(conn *Conn) {
+func (l *Lane) rewatch(conn *Conn, uris []string, level string) {
 	if conn.hello.Era == mcp.EraModern {
-		l.listenAgain(conn)
+		l.listenAgain()
 		return
 	}
-	l.mu.Lock()
-	uris, level := slices.Sorted(maps.Keys(l.watch.uris)), l.watch.level
-	l.mu.Unlock()
 	if len(uris) == 0 && level == "" {
 		return
 	}
@@ -142,10 +144,17 @@ func (l *Lane) rewatch(conn *Conn) {
 
 // listenAgain opens the stream on which a server of the newer era tells of changes, in place of
 // the one that was open. That one goes when the new one is acknowledged, so that nothing falls
-// between the two.
-func (l *Lane) listenAgain(conn *Conn) {
+// between the two. It is the lane's own connection of now that is asked: who subscribes may hold one
+// that was lost since, and must not end the stream of its successor.
+func (l *Lane) listenAgain() {
 	l.watch.turn.Lock()
 	defer l.watch.turn.Unlock()
+	l.mu.Lock()
+	conn := l.conn
+	l.mu.Unlock()
+	if conn == nil || conn.hello.Era != mcp.EraModern {
+		return // the next connection is asked for everything
+	}
 	filter := l.filter(conn)
 	ctx, cancel := context.WithCancel(context.Background())
 	old := l.watch.listen

@@ -221,13 +221,14 @@ func (h *httpFake) get(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	out := newPostLink(w)
+	defer out.end()
 	s.mail.attach(out) // before the far side can know that there is a stream
 	defer s.mail.attach(nil)
 	out.open()
 	select {
 	case <-r.Context().Done():
 	case <-cut:
-		panic(http.ErrAbortHandler)
+		out.abort()
 	}
 }
 
@@ -313,8 +314,7 @@ func (p *postLink) send(message []byte) {
 		_, _ = p.w.Write(message)
 	default:
 		p.stream()
-		_, _ = p.w.Write([]byte("event: message\ndata: " + string(message) + "\n\n"))
-		_ = http.NewResponseController(p.w).Flush()
+		p.write("message", string(message))
 	}
 }
 
@@ -323,6 +323,18 @@ func (p *postLink) open() {
 	p.mu.Lock()
 	p.stream()
 	p.mu.Unlock()
+}
+
+// event writes an event of any name.
+func (p *postLink) event(name, data string) {
+	p.mu.Lock()
+	p.write(name, data)
+	p.mu.Unlock()
+}
+
+func (p *postLink) write(name, data string) {
+	_, _ = p.w.Write([]byte("event: " + name + "\ndata: " + data + "\n\n"))
+	_ = http.NewResponseController(p.w).Flush()
 }
 
 // stream begins a stream of events, once; the lock is held.

@@ -24,19 +24,26 @@ func (h *httpFake) sse(w http.ResponseWriter, r *http.Request) {
 	out.open()
 	s.mail.attach(out)
 	defer s.mail.attach(nil)
+	defer h.drop(id)
+	defer out.end()
 	_, cut := h.session(id)
-	_, _ = w.Write([]byte("event: endpoint\ndata: /messages?session=" + id + "\n\n"))
-	_ = http.NewResponseController(w).Flush()
+	out.event("endpoint", "/messages?session="+id)
 	select {
 	case <-r.Context().Done():
 	case <-cut:
-		panic(http.ErrAbortHandler)
+		out.abort()
 	}
-	out.end()
+}
+
+// drop ends a session with its stream.
+func (h *httpFake) drop(id string) {
 	h.mu.Lock()
+	s := h.sessions[id]
 	delete(h.sessions, id)
 	h.mu.Unlock()
-	s.close()
+	if s != nil {
+		s.close()
+	}
 }
 
 func (h *httpFake) messages(w http.ResponseWriter, r *http.Request) {

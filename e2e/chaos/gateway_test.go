@@ -199,7 +199,8 @@ func (g *gateway) bury(t *testing.T) {
 	t.Helper()
 	g.kill()
 	if t.Failed() {
-		t.Logf("the end of its log:\n%s", lastLines(g.said(), 25))
+		requests, rest := notable(g.said())
+		t.Logf("its log: the last requests that failed\n%s\nand the end of the rest\n%s", lastLines(requests, 15), lastLines(rest, 15))
 	}
 	if strings.Contains(g.said(), "panic") {
 		t.Errorf("the gateway's log tells of a panic:\n%s", lastLines(g.said(), 40))
@@ -208,6 +209,20 @@ func (g *gateway) bury(t *testing.T) {
 		t.Errorf("survivors 2s after the gateway was killed: %+v", g.book.survivors())
 		g.book.reap()
 	}
+}
+
+// notable takes a log apart: the requests that failed, and what is about no request.
+func notable(log string) (requests, rest string) {
+	var failed, other strings.Builder
+	for line := range strings.Lines(log) {
+		switch {
+		case strings.Contains(line, "fault="):
+			failed.WriteString(line)
+		case !strings.Contains(line, "msg=request"):
+			other.WriteString(line)
+		}
+	}
+	return failed.String(), other.String()
 }
 
 func lastLines(text string, n int) string {

@@ -49,9 +49,9 @@ func TestFakesKeepTheProtocol(t *testing.T) {
 		t.Run(wire, func(t *testing.T) {
 			book := newLedger(t)
 			p := direct(t, wire, book, "-tools", "50", "-page", "7")
-			names, pages, err := walkTools(t.Context(), p, 10)
-			if err != nil || len(names) != 50 || pages != 8 {
-				t.Errorf("%d tools on %d pages: %v", len(names), pages, err)
+			l, err := walkTools(t.Context(), p, 10)
+			if err != nil || len(l.names) != 50 || l.pages != 8 {
+				t.Errorf("%d tools on %d pages: %v", len(l.names), l.pages, err)
 			}
 			var cs calls
 			for i, tool := range []string{"echo", "slow", "progress", "big", "extra_049"} {

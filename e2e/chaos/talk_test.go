@@ -33,6 +33,7 @@ type toolPage struct {
 	} `json:"tools"`
 	Next *string `json:"nextCursor"`
 	TTL  *int    `json:"ttlMs"`
+	took time.Duration
 }
 
 func listPage(ctx context.Context, p peer, id int, cursor *string) (toolPage, error) {
@@ -41,37 +42,48 @@ func listPage(ctx context.Context, p peer, id int, cursor *string) (toolPage, er
 	if cursor != nil {
 		params = `{"cursor":` + quote(*cursor) + `}`
 	}
+	begin := time.Now()
 	got, err := p.ask(ctx, ask{id: fmt.Sprint(id), method: "tools/list", params: params})
 	if err != nil {
 		return page, err
 	}
+	page.took = got.at.Sub(begin) // what comes after is our own reading
 	if got.Result == nil {
 		return page, fmt.Errorf("tools/list: HTTP %d %s", got.status, got.Error)
 	}
 	return page, json.Unmarshal(got.Result, &page)
 }
 
+// listing is the whole list, page by page.
+type listing struct {
+	names []string
+	pages int
+	took  time.Duration
+}
+
 // walkTools reads every page of the list.
-func walkTools(ctx context.Context, p peer, id int) (names []string, pages int, err error) {
+func walkTools(ctx context.Context, p peer, id int) (listing, error) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
+	var l listing
 	var cursor *string
 	for {
-		page, err := listPage(ctx, p, id+pages, cursor)
+		page, err := listPage(ctx, p, id+l.pages, cursor)
 		if err != nil {
-			return names, pages, err
+			return l, err
 		}
-		pages++
+		l.pages++
+		l.took += page.took
 		for _, tool := range page.Tools {
 			if tool.Name != ownTool {
-				names = append(names, tool.Name)
+				l.names = append(l.names, tool.Name)
 			}
 		}
 		if cursor = page.Next; cursor == nil {
-			return names, pages, nil
+			return l, nil
 		}
-		if pages > 1000 {
-			return names, pages, fmt.Errorf("the list has no end")
+		if l.pages > 1000 {
+			return l, fmt.Errorf("the list has no end")
 		}
 	}
 }
@@ -80,13 +92,13 @@ func walkTools(ctx context.Context, p peer, id int) (names []string, pages int, 
 // what is told later is news.
 func settled(t *testing.T, p peer, tools int) {
 	t.Helper()
-	var names []string
+	var l listing
 	var err error
 	if !within(20*time.Second, func() bool {
-		names, _, err = walkTools(t.Context(), p, int(time.Now().UnixNano()))
-		return err == nil && len(names) == tools
+		l, err = walkTools(t.Context(), p, int(time.Now().UnixNano()))
+		return err == nil && len(l.names) == tools
 	}) {
-		t.Fatalf("%d tools are listed, want %d: %v", len(names), tools, err)
+		t.Fatalf("%d tools are listed, want %d: %v", len(l.names), tools, err)
 	}
 	time.Sleep(1200 * time.Millisecond)
 }
