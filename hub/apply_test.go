@@ -174,3 +174,31 @@ func TestApplyOnStdio(t *testing.T) {
 		t.Errorf("got %s", got)
 	}
 }
+
+// A15: who watches a resource goes on watching when its server is replaced.
+func TestApplyKeepsSubscriptions(t *testing.T) {
+	t.Parallel()
+	a := newFar(t, "a", mcp.EraLegacy, true)
+	y := start(t, nil, a)
+	uri := shownURI("a", "mem://1")
+	newer, old := y.visit(t, "/mcp", mcp.EraModern, "{}"), y.visit(t, "/mcp", mcp.EraLegacy, "{}")
+	old.listen(t)
+	defer newer.hear(t, `{"resourceSubscriptions":["`+uri+`"]}`)()
+	old.ask(t, mcp.Subscribe, `{"uri":"`+uri+`"}`)
+	y.apply(withEnv("a", "1"))
+	eventually(t, "new program alone", func() bool { p := a.programs(); return len(p) == 2 && !alive(p[0]) })
+	old.ask(t, mcp.ToolsList, `{}`)
+	old.ask(t, mcp.Subscribe, `{"uri":"`+uri+`"}`) // it does no harm to say it again
+	for _, c := range []*client{newer, old} {      // the new server is asked in its own time
+		eventually(t, "news", func() bool {
+			a.push(t, `{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"mem://1"@sub}}`)
+			time.Sleep(20 * time.Millisecond)
+			select {
+			case n := <-c.notes:
+				return strings.Contains(n.text, mcp.ResourceUpdated) && strings.Contains(n.text, uri)
+			default:
+				return false
+			}
+		})
+	}
+}

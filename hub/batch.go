@@ -106,7 +106,11 @@ func (h *Hub) serveBatch(ctx context.Context, b batch) [][]byte {
 			ctx, done := b.held.begin(ctx, req.ID)
 			defer done()
 			req.peer = &waiter{req: req, out: b.held}
-			out, err := h.serve(ctx, req)
+			var out reply
+			err := contained(func() (err error) {
+				out, err = h.serve(ctx, req)
+				return err
+			})
 			answer := jsonscan.AppendSpliced(nil, out.body, out.edits)
 			if err != nil {
 				answer = appendFailure(nil, req.ID, err)

@@ -2,9 +2,11 @@ package hub
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"math"
 	"net/http"
+	"runtime/debug"
 	"strconv"
 
 	"github.com/ctxgate/ctxgate/fault"
@@ -141,6 +143,18 @@ func mcpStatus(era mcp.Era, err error) int {
 	case fault.Internal, fault.BadParams, fault.NotFound, fault.Unknown, fault.Unavailable, fault.Timeout, fault.BadReply, fault.Full:
 	}
 	return http.StatusOK
+}
+
+// contained turns a panic into an internal error: one request in a goroutine of its own ends no
+// other.
+func contained(do func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			slog.Error("a request panicked", "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			err = fault.New(fault.Internal, "internal error")
+		}
+	}()
+	return do()
 }
 
 func notPOST(w http.ResponseWriter, r *http.Request) {

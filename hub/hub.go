@@ -8,7 +8,7 @@
 // Path through the files: hub.go holds the parts, request.go is a client's request in no era's
 // dress, serve.go the table of methods, call.go ★ the straight line of one call, route.go which
 // server is meant; shelf.go and offer.go read what servers offer, catalog.go lays it out under names.go's
-// names, list.go pages it; ask.go and park.go take a server's question to the client that caused
+// names, list.go pages it; park.go takes a server's question to the client that caused
 // it; subscribe.go and events.go tell clients what changed. http.go, stream.go and stdio.go are the
 // doors, modern.go and legacy.go the two eras at them (legacy.go and session.go go when the older
 // era does); relay.go is the gateway of one message, recover.go the tool that reads back, policy.go
@@ -58,6 +58,7 @@ type Hub struct {
 	subs     subscriptions
 	closing  chan struct{}
 	once     sync.Once
+	retiring sync.WaitGroup // servers that a reload replaced
 }
 
 // Deps is what a Hub is made of.
@@ -143,6 +144,9 @@ func (h *Hub) newPlan(s Settings, old *plan) *plan {
 		Settings: s, gate: auth.New(s.Auth), limiter: limit.New(s.Limit, time.Now), rules: compile(s.Hub),
 		remotes: map[string]*upstream.Remote{}, raw: map[string]*upstream.RPC{},
 	}
+	if old != nil && old.Limit == s.Limit {
+		p.limiter = old.limiter // what clients have used up stays used up
+	}
 	for _, entry := range s.Upstream.Servers {
 		h.meter.Server(entry.ID)
 		r := h.remote(entry, s, old)
@@ -188,18 +192,27 @@ func (h *Hub) Apply(s Settings) {
 	h.plan.Store(next)
 	h.shelves.replan(next)
 	h.rehome(next)
-	go old.retire(next, s.HTTP.DrainGrace.D())
+	h.retiring.Go(func() { h.retire(old, next, s.HTTP.DrainGrace.D()) })
 }
 
-// retire closes the servers that the next plan does not have, once their calls are done.
-func (p *plan) retire(next *plan, grace time.Duration) {
-	for until := time.Now().Add(grace); p.users.Load() > 0 && time.Now().Before(until); {
+// retire closes the servers of a plan that the next one does not have, once their calls are done.
+func (h *Hub) retire(old, next *plan, grace time.Duration) {
+	for until := time.Now().Add(grace); old.users.Load() > 0 && time.Now().Before(until) && !h.ended(); {
 		time.Sleep(10 * time.Millisecond)
 	}
-	for id, r := range p.remotes {
+	for id, r := range old.remotes {
 		if next.remotes[id] != r {
-			go r.Retire(grace)
+			h.retiring.Go(func() { r.Retire(grace) })
 		}
+	}
+}
+
+func (h *Hub) ended() bool {
+	select {
+	case <-h.closing:
+		return true
+	default:
+		return false
 	}
 }
 
@@ -214,6 +227,7 @@ func (h *Hub) Close() {
 		wg.Go(r.Close)
 	}
 	wg.Wait()
+	h.retiring.Wait()
 }
 
 // tidy ends what nobody uses any more.

@@ -18,18 +18,18 @@ const (
 	maxItems = 20_000 // of one list of one server
 )
 
-// readOffer walks every page of every list of a server.
-func (h *Hub) readOffer(r *upstream.Remote, who upstream.Who) (offer, error) {
+// readOffer walks every page of every list of a server, and says on which connection.
+func (h *Hub) readOffer(r *upstream.Remote, who upstream.Who) (offer, *upstream.Conn, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	lane, release, err := r.Pick(ctx, who)
 	if err != nil {
-		return offer{}, err
+		return offer{}, nil, err
 	}
 	defer release()
 	conn, err := lane.Conn(ctx)
 	if err != nil {
-		return offer{}, err
+		return offer{}, nil, err
 	}
 	o := offer{remote: r, ttl: h.plan.Load().Upstream.ListTTL.D(), known: true}
 	for k := range kinds {
@@ -40,13 +40,13 @@ func (h *Hub) readOffer(r *upstream.Remote, who upstream.Who) (offer, error) {
 			if k == templates && fault.KindOf(err) == fault.BadReply {
 				continue // many servers that have resources know no templates
 			}
-			return offer{}, err
+			return offer{}, nil, err
 		}
 	}
 	if r.Entry().URL != "" {
 		o.items[tools] = h.sound(r.ID(), o.items[tools])
 	}
-	return o, nil
+	return o, conn, nil
 }
 
 // sound leaves out the tools that an HTTP server must not be called with.

@@ -84,8 +84,11 @@ func (h *Hub) park(ctx context.Context, req *request, to target, lane *upstream.
 	go func() {
 		defer release()
 		defer cancel()
-		p.m, p.err = h.far(far, req, to, lane)
-		close(p.done)
+		defer close(p.done)
+		p.err = contained(func() (err error) {
+			p.m, err = h.far(far, req, to, lane)
+			return err
+		})
 	}()
 	return h.await(ctx, req, p)
 }

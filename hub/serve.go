@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"strings"
+	"time"
 
 	"github.com/ctxgate/ctxgate/fault"
 	"github.com/ctxgate/ctxgate/jsonscan"
@@ -95,8 +96,13 @@ func (h *Hub) discover(ctx context.Context, req *request) (reply, error) {
 	return result(req, append(dst, `,"ttlMs":0,"cacheScope":"private"}`...)), nil
 }
 
+// greetingWait is how long a greeting waits for what servers that are still starting have to say.
+const greetingWait = 2 * time.Second
+
 // instructions are those of the servers, under their ids, in the order of the table.
 func (h *Hub) instructions(ctx context.Context, req *request) string {
+	ctx, cancel := context.WithTimeout(ctx, greetingWait)
+	defer cancel()
 	h.shelves.wait(ctx, req)
 	var b strings.Builder
 	for _, r := range req.plan.order {

@@ -52,7 +52,8 @@ type shelf struct {
 	settled chan struct{} // closed when the server has answered, failed, or been waited for long enough
 	once    sync.Once
 	reading bool
-	again   bool // it changed while it was read
+	again   bool           // it changed while it was read
+	met     *upstream.Conn // the connection that came up while it was read; it may be the very one
 	read    time.Time
 }
 
@@ -241,7 +242,7 @@ func (s *shelves) begin(c *class, sh *shelf) {
 // read asks the server for everything it offers and puts it on its shelf.
 func (s *shelves) read(c *class, sh *shelf, who upstream.Who) {
 	began := time.Now()
-	o, err := s.hub.readOffer(sh.remote, who)
+	o, from, err := s.hub.readOffer(sh.remote, who)
 	if err != nil && fault.KindOf(err) != fault.Unavailable {
 		slog.Warn("a server's lists could not be read", "server", sh.remote.ID(), "error", err)
 	}
@@ -257,6 +258,8 @@ func (s *shelves) read(c *class, sh *shelf, who upstream.Who) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	sh.reading = false
+	sh.again = sh.again || sh.met != nil && sh.met != from
+	sh.met = nil
 	if sh.again && c.shelf[sh.remote.ID()] == sh {
 		sh.again = false
 		s.begin(c, sh)
@@ -327,7 +330,10 @@ func (s *shelves) reread(l *upstream.Lane) {
 // again for each of them that comes.
 func (s *shelves) met(l *upstream.Lane) {
 	s.each(l, func(c *class, sh *shelf) {
-		if l.Shared() || sh.read.IsZero() {
+		switch {
+		case sh.reading:
+			sh.met = l.Current()
+		case l.Shared() || sh.read.IsZero():
 			s.begin(c, sh)
 		}
 	})

@@ -180,14 +180,12 @@ func (d *stdio) meet(req *request) {
 }
 
 func (d *stdio) serve(ctx context.Context, req *request) {
-	defer func() {
-		if p := recover(); p != nil {
-			slog.Error("a request panicked", "panic", fmt.Sprint(p))
-			d.fail(req.ID, fault.New(fault.Internal, "internal error"))
-		}
-	}()
 	req.peer = &waiter{req: req, out: d}
-	out, err := d.answer(ctx, req)
+	var out reply
+	err := contained(func() (err error) {
+		out, err = d.answer(ctx, req)
+		return err
+	})
 	switch {
 	case ctx.Err() != nil && fault.KindOf(err) == fault.Canceled: // nobody waits for it
 	case err != nil:

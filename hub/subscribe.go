@@ -148,8 +148,14 @@ func (h *Hub) subscribe(ctx context.Context, req *request) (reply, error) {
 		return reply{}, err
 	}
 	held.mu.Lock()
-	held.subs[shown] = stop
+	twice := held.subs[shown] != nil // by another request at the same moment
+	if !twice {
+		held.subs[shown] = stop
+	}
 	held.mu.Unlock()
+	if twice {
+		stop()
+	}
 	return empty(req), nil
 }
 

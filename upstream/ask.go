@@ -48,7 +48,7 @@ func (c *Conn) answer(m rpc.Message, from *flight) {
 	reply, err := c.ask(m, from)
 	var msg []byte
 	switch {
-	case err != nil && errors.Is(err, errNoMethod):
+	case err != nil && (errors.Is(err, errNoMethod) || fault.KindOf(err) == fault.NoMethod):
 		msg = rpc.AppendError(nil, id, mcp.CodeMethodNotFound, "Method not found", "")
 	case err != nil:
 		msg = rpc.AppendError(nil, id, -32603, fault.PublicOf(err), fault.KindOf(err).String())

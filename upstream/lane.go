@@ -387,6 +387,13 @@ func (l *Lane) Notify(method string, params []byte) error {
 	return conn.Notify(method, params)
 }
 
+// Current is the lane's connection; nil when it has none.
+func (l *Lane) Current() *Conn {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.conn
+}
+
 // Up says whether the lane has a connection now, and what its server said of itself.
 func (l *Lane) Up() (Hello, bool) {
 	l.mu.Lock()

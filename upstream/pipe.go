@@ -201,7 +201,7 @@ func idInTail(tail []byte) int64 {
 		return 0
 	}
 	after := tail[at+len(key):]
-	if bytes.IndexAny(after, "{[]") >= 0 || bytes.Count(after, []byte("}")) != 1 {
+	if bytes.ContainsAny(after, "{[]") || bytes.Count(after, []byte("}")) != 1 {
 		return 0
 	}
 	return number(after)

@@ -151,6 +151,7 @@ func TestProgramsThatDoNotStart(t *testing.T) {
 	// A2: five failures in a row, and who calls is refused without waiting.
 	n := launch(t, upstream.Server{Command: []string{"/bin/sh", "-c", "exit 9"}}, nil)
 	_, err := n.call(t, mcp.Ping, ``)
+	until(t, "five have failed", func() bool { return n.count.Load() >= 5 })
 	if fault.KindOf(err) != fault.Unavailable || !strings.Contains(err.Error(), "exit status 9") || n.count.Load() != 5 {
 		t.Errorf("got %v after %d failures", err, n.count.Load())
 	}

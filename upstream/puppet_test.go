@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/ctxgate/ctxgate/internal/unit"
@@ -128,17 +129,17 @@ func (p *puppet) connections() int { return len(p.times()) }
 // RoundTrip is its side of HTTP.
 func (p *puppet) RoundTrip(r *http.Request) (*http.Response, error) {
 	p.mu.Lock()
-	away, http := p.away, p.http
-	if opens := r.Method == "GET"; opens && !http {
+	away, opens := p.away, r.Method == http.MethodGet && !p.http
+	if opens {
 		p.dials = append(p.dials, time.Now())
 	}
 	p.mu.Unlock()
 	switch {
 	case away:
 		return nil, errors.New("connection refused")
-	case r.Method == "POST":
+	case r.Method == http.MethodPost:
 		return p.post(r)
-	case r.Method == "GET" && !http:
+	case opens:
 		w, n, resp := p.open(r)
 		_, _ = fmt.Fprintf(w, "event: endpoint\ndata: /m?n=%d\n\n", n)
 		return resp, nil
@@ -185,7 +186,7 @@ func (p *puppet) post(r *http.Request) (*http.Response, error) {
 	m.stream, _ = strconv.Atoi(r.URL.Query().Get("n"))
 	p.mu.Lock()
 	p.got = append(p.got, m)
-	a, http := p.acts[m.Method], p.http
+	a, own := p.acts[m.Method], p.http
 	p.mu.Unlock()
 	text := `"result":{}`
 	if a != nil {
@@ -202,14 +203,14 @@ func (p *puppet) post(r *http.Request) (*http.Response, error) {
 	}
 	reply := fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,%s}`, m.ID, text)
 	switch {
-	case http && m.Method == mcp.Listen && text != unknown:
+	case own && m.Method == mcp.Listen && text != unknown:
 		w, _, resp := p.open(r)
 		_, _ = fmt.Fprintf(w, "data: %s\n\n", `{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{}}`)
 		return resp, nil
-	case http && text == silence:
+	case own && text == silence:
 		<-r.Context().Done()
 		return nil, r.Context().Err()
-	case http:
+	case own:
 		resp := response(200, "application/json", strings.NewReader(reply))
 		if m.Method == mcp.Initialize {
 			resp.Header.Set(mcp.HeaderSession, "s")
@@ -248,13 +249,16 @@ func (e *ear) Turned(_ *Lane, up bool) {
 	e.turns = append(e.turns, map[bool]string{true: "up", false: "down"}[up])
 }
 
+// turned and lost are read when the bubble has come to rest: a lane is up before it says so.
 func (e *ear) turned() string {
+	synctest.Wait()
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return strings.Join(e.turns, " ")
 }
 
 func (e *ear) lost() []error {
+	synctest.Wait()
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.why

@@ -3,7 +3,6 @@ package upstream
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -143,12 +142,6 @@ func (p *mate) heard() string {
 	got := strings.Join(p.notes, "; ")
 	p.notes = nil
 	return got
-}
-
-func (p *mate) questions() []string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return slices.Clone(p.asked)
 }
 
 // result answers a question with it.

@@ -116,6 +116,35 @@ func TestR8Reload(t *testing.T) {
 		"%d cut; noticed after p50 %s max %s; %d of %d streams heard of a new server", cut, short(quantile(r.took, 0.5)), short(quantile(r.took, 1)), heard, len(news))
 }
 
+// TestR8SlowStart: the server that changes takes a second to start, as real ones do. Its calls go
+// on meanwhile: the old process serves until the new one can.
+func TestR8SlowStart(t *testing.T) {
+	book := newLedger(t)
+	s := newSite(t, book, child("a", book), child("e", book, "-gen", "g0", "-delay", "1s"))
+	g := s.start(t)
+	peers := g.webs(t, 4)
+	ready(t, peers[0], "a", "e")
+	l := load{rate: 150, servers: []string{"e"}, more: `"delay_ms":5`, peers: peers}
+	l.start()
+	time.Sleep(500 * time.Millisecond)
+	rounds := pick(2, 10)
+	for n := range rounds {
+		s.servers[1] = child("e", book, "-gen", fmt.Sprintf("g%d", n+1), "-delay", "1s")
+		if err := s.write(s.text()); err != nil {
+			t.Fatal(err)
+		}
+		g.signal(t, syscall.SIGHUP)
+		time.Sleep(2 * time.Second)
+	}
+	cs := l.end()
+	cs.sound(t, book)
+	cs.allOK(t)
+	if last := cs[len(cs)-1]; last.verdict == ok && last.echo.Gen != fmt.Sprintf("g%d", rounds) {
+		t.Errorf("the last call was answered by generation %s", last.echo.Gen)
+	}
+	report(t, "R8", fmt.Sprintf("%d reloads that change a server which takes 1 s to start, 150 rps on it", rounds), cs, "slowest call %s", short(slowestOf(cs)))
+}
+
 // TestR8RemovedServer: a server that the configuration no longer has is refused soon, and its whole
 // tree ends, though it ignores every polite request.
 func TestR8RemovedServer(t *testing.T) {
