@@ -145,6 +145,37 @@ func TestR8SlowStart(t *testing.T) {
 	report(t, "R8", fmt.Sprintf("%d reloads that change a server which takes 1 s to start, 150 rps on it", rounds), cs, "slowest call %s", short(slowestOf(cs)))
 }
 
+// TestR8WrittenInPlace: the file is written the careless way, emptied first and filled a moment
+// later, and somebody asks for a reload in that moment. An empty file is no wish to have no servers.
+func TestR8WrittenInPlace(t *testing.T) {
+	book := newLedger(t)
+	s := newSite(t, book, child("a", book), child("b", book))
+	g := s.start(t)
+	peers := g.webs(t, 2)
+	ready(t, peers[0], "a", "b")
+	l := load{rate: 100, servers: []string{"a", "b"}, peers: peers}
+	l.start()
+	rounds := pick(5, 30)
+	for range rounds {
+		if err := os.Truncate(s.config, 0); err != nil {
+			t.Fatal(err)
+		}
+		g.signal(t, syscall.SIGHUP)
+		time.Sleep(30 * time.Millisecond)
+		if err := os.WriteFile(s.config, []byte(s.text()), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(250 * time.Millisecond)
+	}
+	cs := l.end()
+	cs.sound(t, book)
+	cs.allOK(t)
+	if n := len(book.pids("a")) + len(book.pids("b")); n != 2 {
+		t.Errorf("nothing changed, and there were %d processes of 2 servers", n)
+	}
+	report(t, "R8", fmt.Sprintf("the file is emptied, reloaded and filled again ×%d", rounds), cs, "%d processes", len(book.pids("a"))+len(book.pids("b")))
+}
+
 // TestR8RemovedServer: a server that the configuration no longer has is refused soon, and its whole
 // tree ends, though it ignores every polite request.
 func TestR8RemovedServer(t *testing.T) {
