@@ -2,8 +2,10 @@ package app
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"time"
 
@@ -53,9 +55,10 @@ func fixed(old, next config.Config) []string {
 }
 
 // Watch reloads whenever the file changes or somebody asks, until ctx ends. A configuration that
-// cannot be loaded is said and changes nothing.
+// cannot be loaded is said and changes nothing; neither does a file that is empty, for that is what
+// a file is while it is being written.
 func (a *App) Watch(ctx context.Context, file string, asked <-chan struct{}, load func() (config.Config, error)) error {
-	changed, err := changes(ctx, file)
+	changed, err := changes(ctx, file, asked)
 	if err != nil {
 		return err
 	}
@@ -64,9 +67,11 @@ func (a *App) Watch(ctx context.Context, file string, asked <-chan struct{}, loa
 		case <-ctx.Done():
 			return nil
 		case <-changed:
-		case <-asked:
 		}
 		cfg, err := load()
+		if info, e := os.Stat(file); err == nil && e == nil && info.Size() == 0 {
+			err = errors.New("the file is empty")
+		}
 		if err != nil {
 			slog.Error("the configuration was not reloaded: it stays as it was", "error", err)
 			continue
@@ -75,13 +80,9 @@ func (a *App) Watch(ctx context.Context, file string, asked <-chan struct{}, loa
 	}
 }
 
-// changes says when a file has changed. The folder is watched, for editors put a new file in the
-// place of the old one.
-func changes(ctx context.Context, file string) (<-chan struct{}, error) {
-	out := make(chan struct{}, 1)
-	if file == "" {
-		return out, nil
-	}
+// changes says when a file has changed, or somebody asks, and the file is quiet. The folder is
+// watched, for editors put a new file in the place of the old one.
+func changes(ctx context.Context, file string, asked <-chan struct{}) (<-chan struct{}, error) {
 	file, err := filepath.Abs(file)
 	if err != nil {
 		return nil, fmt.Errorf("watching the config file: %w", err)
@@ -93,9 +94,11 @@ func changes(ctx context.Context, file string) (<-chan struct{}, error) {
 	if err := w.Add(filepath.Dir(file)); err != nil {
 		return nil, fmt.Errorf("watching the config file: %w", err)
 	}
+	out := make(chan struct{}, 1)
 	go func() {
 		defer func() { _ = w.Close() }()
 		quiet := time.NewTimer(time.Hour)
+		quiet.Stop()
 		for {
 			select {
 			case <-ctx.Done():
@@ -106,6 +109,8 @@ func changes(ctx context.Context, file string) (<-chan struct{}, error) {
 				}
 			case err := <-w.Errors:
 				slog.Warn("watching the config file", "error", err)
+			case <-asked:
+				quiet.Reset(settle)
 			case <-quiet.C:
 				select {
 				case out <- struct{}{}:

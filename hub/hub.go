@@ -6,7 +6,7 @@
 // /api/mcp-gateway/{server}/rpc takes one JSON-RPC message for a named server.
 //
 // Path through the files: hub.go holds the parts, request.go is a client's request in no era's
-// dress, serve.go the table of methods, call.go ★ the straight line of one call, route.go which
+// dress, serve.go the table of methods, apply.go a reload, call.go ★ the straight line of one call, route.go which
 // server is meant; shelf.go and offer.go read what servers offer, catalog.go lays it out under names.go's
 // names, list.go pages it; park.go takes a server's question to the client that caused
 // it; subscribe.go and events.go tell clients what changed. http.go, stream.go and stdio.go are the
@@ -58,6 +58,8 @@ type Hub struct {
 	subs     subscriptions
 	closing  chan struct{}
 	once     sync.Once
+	applying sync.Mutex
+	wanted   *plan          // that of the last reload, which may still have servers to wait for
 	retiring sync.WaitGroup // servers that a reload replaced
 }
 
@@ -173,47 +175,6 @@ func (h *Hub) remote(entry upstream.Server, s Settings, old *plan) *upstream.Rem
 		},
 		Count: func(error) { h.meter.Restart(entry.ID) },
 	})
-}
-
-// Apply puts a new configuration into force: what is new is started, what is gone is closed when
-// its calls are done, and what is the same goes on untouched.
-func (h *Hub) Apply(s Settings) {
-	old := h.plan.Load()
-	next := h.newPlan(s, old)
-	if !h.deps.Sole {
-		for _, r := range next.order {
-			r.Start()
-		}
-	} else if client, peer, ok := h.sessions.sole(); ok {
-		for _, r := range next.order {
-			r.StartFor(client, peer)
-		}
-	}
-	h.plan.Store(next)
-	h.shelves.replan(next)
-	h.rehome(next)
-	h.retiring.Go(func() { h.retire(old, next, s.HTTP.DrainGrace.D()) })
-}
-
-// retire closes the servers of a plan that the next one does not have, once their calls are done.
-func (h *Hub) retire(old, next *plan, grace time.Duration) {
-	for until := time.Now().Add(grace); old.users.Load() > 0 && time.Now().Before(until) && !h.ended(); {
-		time.Sleep(10 * time.Millisecond)
-	}
-	for id, r := range old.remotes {
-		if next.remotes[id] != r {
-			h.retiring.Go(func() { r.Retire(grace) })
-		}
-	}
-}
-
-func (h *Hub) ended() bool {
-	select {
-	case <-h.closing:
-		return true
-	default:
-		return false
-	}
 }
 
 // End tells everybody who holds a stream that it ends. Calls under way go on.

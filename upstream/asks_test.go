@@ -3,6 +3,7 @@ package upstream
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -191,6 +192,27 @@ func TestProgressReachesItsCall(t *testing.T) {
 		synctest.Wait()
 		c.says(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":2,"progress":2}}`)
 		want(t, "after the reply", two.heard(), "")
+	})
+}
+
+// A13: the stream of changes has begun when it is acknowledged: on its own stream, or by its id where
+// all messages share one.
+func TestAcknowledgement(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, ready := newTaped(time.Minute), make([]int, 3)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		for i := range ready {
+			c.begin(ctx, calling(mcp.Listen, ``, func(call *Call) { call.Endless, call.Ready = true, func() { ready[i]++ } }))
+		}
+		const note = `{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":`
+		c.take([]byte(note+`{}}`), c.flight(1))
+		c.says(note + `{"_meta":{"io.modelcontextprotocol/subscriptionId":2}}}`)
+		c.says(note + `{"_meta":{"io.modelcontextprotocol/subscriptionId":9}}}`)
+		c.says(note + `{"_meta":{"io.modelcontextprotocol/subscriptionId":"3"}}}`)
+		c.says(note + `{}}`)
+		synctest.Wait()
+		want(t, "told", fmt.Sprint(ready), "[1 1 0]")
 	})
 }
 

@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"bytes"
 	"context"
 	"log/slog"
 	"strconv"
@@ -225,12 +226,16 @@ func notification(method string, params []byte) []byte {
 
 // take is what a wire calls with each message. from is the call on whose own stream it came, nil
 // where all messages share one.
-func (c *Conn) take(body []byte, from *flight) {
+// It says whether it was one.
+func (c *Conn) take(body []byte, from *flight) bool {
 	depth, chars := c.limits.read()
 	m, err := rpc.ParseMessage(body, depth, chars)
 	if err != nil {
+		if from == nil {
+			from = c.broken(body)
+		}
 		c.odd(from, "a server sent what is no message", err)
-		return
+		return false
 	}
 	switch {
 	case m.IsReply():
@@ -245,6 +250,21 @@ func (c *Conn) take(body []byte, from *flight) {
 			go c.answer(m, from)
 		}
 	}
+	return true
+}
+
+// nameBytes is how much of either end of a broken message is searched for its id.
+const nameBytes = 512
+
+// broken finds the call that a broken message was to answer. What merely names a call is no answer.
+func (c *Conn) broken(body []byte) *flight {
+	head, tail := body[:min(len(body), nameBytes)], body[max(len(body)-nameBytes, 0):]
+	for _, end := range [][]byte{head, tail} {
+		if bytes.Contains(end, []byte(`"result"`)) || bytes.Contains(end, []byte(`"error"`)) {
+			return c.named(head, tail)
+		}
+	}
+	return nil
 }
 
 // odd counts what should not have come. Where only one call can be meant, it fails that call.

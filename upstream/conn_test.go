@@ -47,13 +47,10 @@ func TestStrangeRepliesAreDropped(t *testing.T) {
 		"id of a fraction": `{"jsonrpc":"2.0","id":1.5,"result":{}}`,
 		"id out of range":  `{"jsonrpc":"2.0","id":18446744073709551617,"result":{}}`,
 		"no id":            `{"jsonrpc":"2.0","result":{}}`,
-		"no result":        `{"jsonrpc":"2.0","id":1}`,
-		"both":             `{"jsonrpc":"2.0","id":1,"result":{},"error":{"code":1,"message":"m"}}`,
-		"two ids":          `{"jsonrpc":"2.0","id":1,"id":1,"result":{}}`,
-		"another version":  `{"jsonrpc":"1.0","id":1,"result":{}}`,
-		"no JSON":          `{"jsonrpc":"2.0","id":1,"result":{}`,
+		"no id but within": `{"jsonrpc":"2.0","result":{"id":1},"x":{"id":1}}`,
+		"no JSON":          `{"jsonrpc":"2.0","id":7,"result":{}`,
+		"nothing":          ``,
 		"several":          `[{"jsonrpc":"2.0","id":1,"result":{}}]`,
-		"too deep":         `{"jsonrpc":"2.0","id":1,"result":` + strings.Repeat("[", 70) + strings.Repeat("]", 70) + `}`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -65,6 +62,32 @@ func TestStrangeRepliesAreDropped(t *testing.T) {
 				c.answered(1)
 				want(t, "the call", (<-done).String(), `{"to":1}`)
 				want(t, "strange after it", c.strange.Load(), 1)
+			})
+		})
+	}
+}
+
+// A2: what is no message but says whose reply it would be fails that call at once, and no other.
+func TestUnreadableRepliesFailTheirCall(t *testing.T) {
+	for name, said := range map[string]string{
+		"no result":       `{"jsonrpc":"2.0","id":1}`,
+		"both":            `{"jsonrpc":"2.0","id":1,"result":{},"error":{"code":1,"message":"m"}}`,
+		"two ids":         `{"jsonrpc":"2.0","id":1,"id":1,"result":{}}`,
+		"another version": `{"jsonrpc":"1.0","id":1,"result":{}}`,
+		"no JSON":         `{"jsonrpc":"2.0","id":1,"result":{`,
+		"bad text":        "{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{\"id\":2,\"text\":\"\xff\"}}",
+		"too deep":        `{"jsonrpc":"2.0","id":1,"result":` + strings.Repeat("[", 70) + strings.Repeat("]", 70) + `}`,
+		"id last":         `{"jsonrpc":"2.0","result":{"id":2,"list":` + strings.Repeat("[", 70) + strings.Repeat("]", 70) + `},"id":1}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newTaped(time.Minute)
+				done, other := c.begin(t.Context(), calling(mcp.Ping, ``)), c.begin(t.Context(), calling(mcp.Ping, ``))
+				c.says("%s", said)
+				want(t, "the call", fault.KindOf((<-done).err), fault.BadReply)
+				want(t, "strange", c.strange.Load(), 1)
+				c.answered(2)
+				want(t, "the other", (<-other).String(), `{"to":2}`)
 			})
 		})
 	}

@@ -100,7 +100,7 @@ func (l *Lane) run(ctx context.Context) {
 func (l *Lane) rest(ctx context.Context, permitted <-chan struct{}) {
 	timer := time.NewTimer(l.pause())
 	defer timer.Stop()
-	enough := time.NewTimer(patience)
+	enough := time.NewTimer(patience*3/4 + rand.N(patience/4))
 	defer enough.Stop()
 	var wanted bool
 	for {
@@ -141,6 +141,10 @@ func (l *Lane) wanted(ctx context.Context) bool {
 	watched := len(l.watch.uris) > 0
 	l.mu.Unlock()
 	if l.steady || watched {
+		select {
+		case <-l.demand: // this attempt is for it; the next rest is for who calls after it
+		default:
+		}
 		return true
 	}
 	select {

@@ -102,6 +102,30 @@ func TestBreaker(t *testing.T) {
 	})
 }
 
+// A2: a failing server that somebody wants is tried again within five seconds, however often it has
+// failed; one that nobody wants any more is left alone for longer again.
+func TestWantedServerIsNotLeftAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPuppet(t)
+		p.leave(true)
+		l, _ := p.lane()
+		time.Sleep(10 * time.Minute)
+		for range 5 {
+			before := p.connections()
+			tool(t.Context(), l)
+			time.Sleep(patience)
+			if p.connections() == before {
+				t.Errorf("it was not tried in time")
+			}
+		}
+		before := p.connections()
+		time.Sleep(10 * time.Minute)
+		if n := p.connections() - before; n > 1+int(10*time.Minute/(longPause/2)) {
+			t.Errorf("nobody wants it, and it was tried %d times", n)
+		}
+	})
+}
+
 // A2: a program that ends at once was a failure however often it was greeted; one that lasted has
 // no past.
 func TestSteadiness(t *testing.T) {
@@ -114,6 +138,14 @@ func TestSteadiness(t *testing.T) {
 	}
 	l.down(errors.New("it ended"), true)
 	want(t, "failures after a steady time", l.failures, 1)
+	for failures, longest := range map[int]time.Duration{0: firstPause, 1: firstPause, 4: 8 * firstPause, 9: 256 * firstPause, 10: longPause, 99: longPause} {
+		l.failures = failures
+		for range 50 {
+			if d := l.pause(); d < longest/2 || d > longest {
+				t.Errorf("after %d failures it pauses %v, want %v to %v", failures, d, longest/2, longest)
+			}
+		}
+	}
 }
 
 // A2: at most 64 calls wait for a server to come up. The next is refused at once; those that wait

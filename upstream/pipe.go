@@ -130,8 +130,11 @@ func (p *pipe) read() {
 			return
 		default:
 			p.heard.Store(true)
-			p.junk.Store(0)
-			p.conn.take(msg, nil)
+			if p.conn.take(msg, nil) {
+				p.junk.Store(0)
+			} else {
+				p.wasted()
+			}
 		}
 	}
 }
@@ -155,6 +158,11 @@ func (p *pipe) ended(err error) {
 // stray counts a line that is no message.
 func (p *pipe) stray(line []byte) {
 	p.conn.odd(nil, "a server printed what is no message", fmt.Errorf("%.80q", line))
+	p.wasted()
+}
+
+// wasted gives a program up that prints nothing but what is no message.
+func (p *pipe) wasted() {
 	if p.junk.Add(1) == junkBudget {
 		p.conn.end(fault.New(fault.BadReply, "the server prints what is no message"))
 	}
@@ -166,8 +174,8 @@ func (p *pipe) oversize(e *frame.TooLarge) {
 		fault.Wrap(fault.BadReply, "the server's answer is too large", e))
 }
 
-// flightIn finds the call that the ends of a message name, or the only one under way.
-func (c *Conn) flightIn(head, tail []byte) *flight {
+// named finds the call whose id stands at either end of a message.
+func (c *Conn) named(head, tail []byte) *flight {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, id := range []int64{idInHead(head), idInTail(tail)} {
@@ -175,6 +183,16 @@ func (c *Conn) flightIn(head, tail []byte) *flight {
 			return f
 		}
 	}
+	return nil
+}
+
+// flightIn finds the call that the ends of a message name, or the only one under way.
+func (c *Conn) flightIn(head, tail []byte) *flight {
+	if f := c.named(head, tail); f != nil {
+		return f
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if len(c.flights) == 1 {
 		for _, f := range c.flights {
 			return f

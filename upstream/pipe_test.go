@@ -168,11 +168,13 @@ func TestJunk(t *testing.T) {
 	if n.count.Load() != 0 {
 		t.Errorf("a connection was lost: %v", n.lost)
 	}
-	_, err := n.call(t, mcp.ToolsCall, `{"name":"junk","arguments":{"n":10000}}`)
-	if fault.KindOf(err) != fault.BadReply || fault.PublicOf(err) != "the server prints what is no message" {
-		t.Errorf("got %v", err)
+	for _, text := range []string{"no message", `{"no":"message"}`} {
+		_, err := n.call(t, mcp.ToolsCall, fmt.Sprintf(`{"name":"junk","arguments":{"n":10000,"text":%q}}`, text))
+		if fault.KindOf(err) != fault.BadReply || fault.PublicOf(err) != "the server prints what is no message" {
+			t.Errorf("%s: got %v", text, err)
+		}
+		n.must(t, mcp.ToolsCall, `{"name":"x"}`)
 	}
-	n.must(t, mcp.ToolsCall, `{"name":"x"}`)
 }
 
 // A2: a message over the limit fails the call it answers, and no other: its id stands in its head or
@@ -336,6 +338,20 @@ func TestProgramThatDoesNotRead(t *testing.T) {
 	wg.Wait()
 	if kinds[fault.Full]+kinds[fault.Canceled] != 20 || kinds[fault.Canceled] == 0 {
 		t.Errorf("got %v", kinds)
+	}
+}
+
+// A2: a program that was killed in the midst of its work is no broken one: it has no past either.
+func TestUsefulProgram(t *testing.T) {
+	t.Parallel()
+	n := launch(t, program(), nil)
+	for range 3 {
+		n.must(t, mcp.ToolsCall, `{"name":"x"}`)
+		_, _ = n.call(t, mcp.ToolsCall, `{"name":"exit"}`)
+	}
+	n.must(t, mcp.ToolsCall, `{"name":"x"}`)
+	if got := upstream.Failures(n.Shared()); got != 1 {
+		t.Errorf("it has failed %d times in a row", got)
 	}
 }
 

@@ -2,6 +2,7 @@ package upstream_test
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -198,7 +199,7 @@ func (s *server) call(o order) {
 	case "hang":
 		return
 	case "junk":
-		fmt.Print(strings.Repeat("no message\n", arg.N))
+		fmt.Print(strings.Repeat(cmp.Or(arg.Text, "no message")+"\n", arg.N))
 	case "raw":
 		fmt.Println(strings.ReplaceAll(strings.ReplaceAll(arg.Text, "$id", string(o.ID)), "$fill", strings.Repeat("x", arg.N)))
 		return

@@ -309,6 +309,33 @@ func (r *Remote) Close() {
 	wg.Wait()
 }
 
+// Settled says whether the server has come up for the first time, or failed to.
+func (r *Remote) Settled() bool {
+	l := r.Shared()
+	if l == nil {
+		return true
+	}
+	select {
+	case <-l.Settled():
+		return true
+	default:
+		return false
+	}
+}
+
+// AwaitSettled waits for that, as long as a start may take.
+func (r *Remote) AwaitSettled(closing <-chan struct{}) {
+	l := r.Shared()
+	if l == nil {
+		return
+	}
+	select {
+	case <-l.Settled():
+	case <-time.After(r.entry.StartupTimeout.D()):
+	case <-closing:
+	}
+}
+
 // Retire lets the calls under way finish, for at most grace, and closes.
 func (r *Remote) Retire(grace time.Duration) {
 	for until := time.Now().Add(grace); time.Now().Before(until) && r.busy(); {
