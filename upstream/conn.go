@@ -259,12 +259,10 @@ const nameBytes = 512
 // broken finds the call that a broken message was to answer. What merely names a call is no answer.
 func (c *Conn) broken(body []byte) *flight {
 	head, tail := body[:min(len(body), nameBytes)], body[max(len(body)-nameBytes, 0):]
-	for _, end := range [][]byte{head, tail} {
-		if bytes.Contains(end, []byte(`"result"`)) || bytes.Contains(end, []byte(`"error"`)) {
-			return c.named(head, tail)
-		}
+	if bytes.Contains(head, []byte(`"method"`)) || !bytes.Contains(head, []byte(`"jsonrpc"`)) && !bytes.Contains(tail, []byte(`"jsonrpc"`)) {
+		return nil
 	}
-	return nil
+	return c.named(head, tail)
 }
 
 // odd counts what should not have come. Where only one call can be meant, it fails that call.
