@@ -39,7 +39,7 @@ peers: ## install the MCP programs of npm that ctxgate is tested with
 conformance: ## the conformance suite and the SDKs of others, with the gateway between them (after make peers)
 	go test -shuffle=on -timeout 20m -v ./e2e/peers/ | grep -vE '^(=== |    --- PASS|        --- PASS|            --- PASS)'
 
-chaos: ## everything that can go wrong, in full (about an hour)
+chaos: ## everything that can go wrong, in full (ten minutes)
 	CTXGATE_CHAOS=full go test -timeout 150m -v ./e2e/chaos/ | grep -vE '^(=== |    --- PASS|        --- PASS)'
 
 chaos-short: ## the same, in short

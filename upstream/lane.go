@@ -200,6 +200,7 @@ func (l *Lane) probe(ctx context.Context, conn *Conn) error {
 }
 
 func (l *Lane) up(conn *Conn) {
+	l.remote.met(conn.hello) // who waits for the lane goes by its era
 	l.mu.Lock()
 	l.conn = conn
 	l.used = time.Now()
@@ -212,7 +213,6 @@ func (l *Lane) up(conn *Conn) {
 	}
 	l.turn()
 	l.mu.Unlock()
-	l.remote.met(conn.hello)
 	l.rewatch(conn, uris, level)
 	slog.Info("server is up", "server", l.Server(), "era", conn.hello.Era.String(), "revision", conn.hello.Version,
 		"shared", l.Shared(), "again", again)

@@ -229,8 +229,11 @@ func TestSettled(t *testing.T) {
 		l, _ := p.lane()
 		early := l.Settled()
 		want(t, "on its way", settled(l), false)
+		want(t, "so the server", l.remote.Settled(), false)
+		l.remote.AwaitSettled(nil)
 		<-early
 		want(t, "up", settled(l), true)
+		want(t, "so the server", l.remote.Settled(), true)
 		p.hangUp()
 		want(t, "down again", settled(l), true)
 
@@ -238,6 +241,16 @@ func TestSettled(t *testing.T) {
 		q.leave(true)
 		l, _ = q.lane()
 		want(t, "failed once", settled(l), true)
+
+		r, _ := q.remote()
+		want(t, "not started", r.Settled(), true)
+		r.AwaitSettled(nil)
+		slow, closing := newPuppet(t).on(mcp.Initialize, says(silence)), make(chan struct{})
+		l, _ = slow.lane()
+		began := time.Now()
+		time.AfterFunc(time.Second, func() { close(closing) })
+		l.remote.AwaitSettled(closing)
+		want(t, "waited", time.Since(began), time.Second)
 	})
 }
 
@@ -362,12 +375,21 @@ func TestUnreadableAnswersAreOdd(t *testing.T) {
 func TestLaneOfOneClientWaitsForIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPuppet(t)
+		p.on(mcp.Initialize, func(m message) string {
+			m.pause(time.Second)
+			return greeted
+		})
 		r, e := p.remote()
 		l := newLane(r, laneKey{"c", "session s"}, able("roots"), nil)
 		defer l.Close()
 		time.Sleep(time.Hour)
 		want(t, "connections", p.connections(), 0)
-		want(t, "call", tool(t.Context(), l).String(), `{}`)
+		var wg sync.WaitGroup
+		for range 3 {
+			wg.Go(func() { want(t, "call", tool(t.Context(), l).String(), `{}`) })
+			synctest.Wait()
+		}
+		wg.Wait()
 		want(t, "greeting", p.heard(mcp.Initialize)[0],
 			`{"protocolVersion":"2025-11-25","capabilities":{"roots":{}},"clientInfo":{"name":"ctxgate","version":"1"}}`)
 		p.hangUp()

@@ -96,6 +96,13 @@ func TestPick(t *testing.T) {
 	}
 }
 
+// Clients of one class can answer the same; all who can answer nothing are one.
+func TestClass(t *testing.T) {
+	want(t, "none", Class(able()), "")
+	want(t, "nothing that is asked", Class(able("experimental")), "")
+	want(t, "roots", Class(able("roots")), `{"roots":{}}`)
+}
+
 // A server that turned out to speak the oldest transport is one whose messages share a stream.
 func TestPickOfTheOldestTransport(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -137,6 +144,69 @@ func TestPickWaitsToMeetTheServer(t *testing.T) {
 		want(t, "afterwards", fault.KindOf(err), fault.Unavailable)
 		r.Start()
 	})
+}
+
+// A5: nobody gets a lane before the era is known that says whose it may be.
+func TestLaneIsMetBeforeItIsThere(t *testing.T) {
+	r, _ := newPuppet(t).remote()
+	l := &Lane{remote: r, turned: make(chan struct{})}
+	up := make(chan struct{})
+	r.mu.Lock()
+	go func() {
+		l.up(newTaped(time.Minute).Conn)
+		close(up)
+	}()
+	time.Sleep(20 * time.Millisecond)
+	want(t, "connection", l.Current(), nil)
+	r.mu.Unlock()
+	<-up
+	want(t, "era", r.knownEra(), mcp.EraLegacy)
+}
+
+// A5: a question on the stream that all messages share reaches the client of a lane that is its own,
+// and nobody on a lane that is shared, whoever calls there.
+func TestQuestionsByLane(t *testing.T) {
+	for name, tt := range map[string]struct {
+		shared, sole bool
+		asked        string
+	}{
+		"own lane":       {asked: "call"},
+		"shared by all":  {shared: true, asked: ""},
+		"one client":     {sole: true, asked: "call"},
+		"one and shared": {sole: true, shared: true, asked: "call"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p, answer := newPuppet(t), make(chan message, 1)
+				p.on("", func(m message) string {
+					answer <- m
+					return silence
+				})
+				p.on(mcp.ToolsCall, func(message) string {
+					p.tells(`{"jsonrpc":"2.0","id":"q","method":"roots/list"}`)
+					if m := <-answer; m.Error != nil {
+						return `"result":{"error":` + string(m.Error) + `}`
+					}
+					return `"result":"call"`
+				})
+				r, _ := p.remote(func(_ *Config, s *Server) { s.Shared = tt.shared })
+				if tt.sole {
+					r.StartFor(able("roots"), &mate{})
+				} else {
+					r.Start()
+				}
+				l, release := pick(t, r, Who{Client: able("roots"), Subject: "me"})
+				defer release()
+				m, err := l.Call(t.Context(), calling(mcp.ToolsCall, ``, of(&mate{reply: result(`{"roots":[]}`)}, able("roots"))))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got := string(m.Result.Of(m.Body)); tt.asked != "" && got != `"call"` || tt.asked == "" && !strings.Contains(got, "-32601") {
+					t.Errorf("the server was answered %s", got)
+				}
+			})
+		})
+	}
 }
 
 // A5: each session has a lane, each class of one as well, and they end with it and with nothing else.
@@ -336,9 +406,16 @@ func TestRetire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, _ := newPuppet(t).remote()
 		r.Start()
-		l, _ := pick(t, r, Who{})
+		tool(t.Context(), r.Shared())
+		l, release := pick(t, r, Who{Client: able("roots"), Subject: "me"})
 		tool(t.Context(), l)
 		began := time.Now()
+		time.AfterFunc(time.Minute, release)
+		r.Retire(time.Hour)
+		if took := time.Since(began); took < time.Minute || took > time.Minute+time.Second {
+			t.Errorf("with a lane that is lent it took %v", took)
+		}
+		began = time.Now()
 		r.Retire(time.Hour)
 		want(t, "an idle one takes", time.Since(began), 0)
 	})

@@ -23,6 +23,7 @@ import (
 const (
 	probeTime  = 5 * time.Second // the longest to wait for an answer in the newest revision
 	fullWait   = time.Second     // how long a call waits for a program that does not read
+	lastWords  = time.Second / 2 // how long to wait for how a program ended whose stdout has
 	junkBudget = 10_000          // lines that are no message, in a row, before a program is given up
 )
 
@@ -150,7 +151,7 @@ func (p *pipe) ended(err error) {
 		if e := p.prog.Err(); e != nil {
 			why = fmt.Errorf("the program ended: %w", e)
 		}
-	case <-time.After(50 * time.Millisecond):
+	case <-time.After(lastWords):
 	}
 	p.conn.end(fault.Wrap(fault.Unavailable, "the server went away during the call", why))
 }

@@ -37,6 +37,7 @@ func program(flags ...string) upstream.Server {
 //	fall        falls over the question of the newest revision
 //	mum         does not answer initialize
 //	counted     begins with Content-Length framing, and reads nothing else
+//	both        speaks Content-Length framing, and reads either
 //	quiet       reads nothing but Content-Length framing, and says nothing before
 //	stay        does not end with its input
 //	brief=FILE  ends at once after its greeting, as often as FILE has bytes, one fewer each time
@@ -49,7 +50,7 @@ type server struct {
 
 func serve(flags []string) int {
 	s := &server{flags: flags, in: bufio.NewReader(os.Stdin)}
-	s.counted = s.has("counted") || s.has("quiet")
+	s.counted = s.has("counted") || s.has("quiet") || s.has("both")
 	s.note("start")
 	go s.onTerm()
 	if s.has("banner") {
@@ -115,13 +116,14 @@ func (s *server) next() (string, error) {
 		}
 		line = strings.TrimRight(line, "\r\n")
 		switch {
-		case !s.counted:
+		case !s.counted, s.has("both") && strings.HasPrefix(line, "{"):
 			return line, nil
 		case strings.HasPrefix(line, "Content-Length: "):
 			size, _ = strconv.Atoi(strings.TrimPrefix(line, "Content-Length: "))
 		case line == "" && size >= 0:
 			text := make([]byte, size)
 			_, err := io.ReadFull(s.in, text)
+			s.note("counted")
 			return string(text), err
 		}
 	}
@@ -218,7 +220,7 @@ func (s *server) call(o order) {
 		return
 	case "mute": // its stdout ends before it does
 		os.Stdout.Close()
-		time.Sleep(300 * time.Millisecond)
+		time.Sleep(900 * time.Millisecond)
 		s.note("exit")
 		os.Exit(0)
 	case "deaf": // it does not read any more
