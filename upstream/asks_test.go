@@ -55,7 +55,7 @@ func TestWhoIsAsked(t *testing.T) {
 		"the newest before the owner":   {alone: true, owner: true, calls: calls{able("roots")}, asked: "call 1"},
 		"none that can":                 {alone: true, calls: calls{able("sampling"), able()}, asked: ""},
 		"the owner outside calls":       {alone: true, owner: true, asked: "owner"},
-		"the owner for calls that not":  {alone: true, owner: true, calls: calls{able()}, asked: "owner"},
+		"the owner for one that cannot": {alone: true, owner: true, calls: calls{able()}, asked: "owner"},
 		"nobody of a shared one":        {calls: calls{able("roots")}, asked: ""},
 		"nobody of a shared one idle":   {asked: ""},
 		"by stream":                     {alone: true, calls: calls{able("roots"), able("roots")}, from: 1, asked: "call 1"},

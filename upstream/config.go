@@ -116,6 +116,9 @@ func (c Config) Validate() []error {
 	if c.MaxReplyBytes <= 0 {
 		problems = append(problems, errors.New("max_reply_bytes: must be positive"))
 	}
+	if c.HealthcheckInterval > 0 && c.HealthcheckTimeout <= 0 {
+		problems = append(problems, errors.New("healthcheck_timeout: must be positive"))
+	}
 	if c.IdleTimeout <= 0 {
 		problems = append(problems, errors.New("client_idle_timeout: must be positive"))
 	}

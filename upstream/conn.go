@@ -54,7 +54,9 @@ type Conn struct {
 	busy    atomic.Int64 // calls under way
 	streams atomic.Int64 // those of them that have no end
 	useful  atomic.Bool  // it has answered what a client asked
-	strange atomic.Int64 // messages that were none, and replies nobody waits for
+
+	answering atomic.Int64 // questions of the server under way
+	strange   atomic.Int64 // messages that were none, and replies nobody waits for
 }
 
 // flight is one request under way.
@@ -246,12 +248,21 @@ func (c *Conn) take(body []byte, from *flight) bool {
 		c.mu.Lock()
 		alive := c.why == nil
 		c.mu.Unlock()
-		if alive {
-			go c.answer(m, from)
+		if alive && c.answering.Add(1) <= maxAnswers {
+			go func() {
+				defer c.answering.Add(-1)
+				c.answer(m, from)
+			}()
+		} else if alive {
+			c.answering.Add(-1)
+			c.odd(nil, "a server asks too much at once", nil)
 		}
 	}
 	return true
 }
+
+// maxAnswers is how many questions of a server may be open at once. More are not answered.
+const maxAnswers = 256
 
 // nameBytes is how much of either end of a broken message is searched for its id.
 const nameBytes = 512

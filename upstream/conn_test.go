@@ -99,11 +99,13 @@ func TestRepliesThatComeTwiceOrLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newTaped(time.Minute)
 		ctx, cancel := context.WithCancel(t.Context())
-		twice := c.begin(ctx, calling(mcp.Ping, ``))
+		f, _ := c.open(calling(mcp.Ping, ``)) // and nobody takes the first away yet
 		c.says(`{"jsonrpc":"2.0","id":1,"result":{"n":1}}`)
 		c.says(`{"jsonrpc":"2.0","id":1,"result":{"n":2}}`)
-		want(t, "twice", (<-twice).String(), `{"n":1}`)
+		m, err := c.wait(ctx, f)
+		want(t, "twice", outcome{string(m.Result.Of(m.Body)), err}.String(), `{"n":1}`)
 		want(t, "strange", c.strange.Load(), 1)
+		c.shut(f)
 		late := c.begin(ctx, calling(mcp.Ping, ``))
 		cancel()
 		want(t, "late", (<-late).String(), "canceled: the client left")

@@ -126,7 +126,7 @@ func (l *Lane) rest(ctx context.Context, permitted <-chan struct{}) {
 	}
 }
 
-// want says that somebody wants a connection; the lock is held.
+// want says that somebody wants a connection.
 func (l *Lane) want() {
 	select {
 	case l.demand <- struct{}{}:

@@ -102,6 +102,23 @@ func TestBreaker(t *testing.T) {
 	})
 }
 
+// A2: a far server that ends a connection as soon as it is there has not failed: it forgets sessions.
+func TestFarServerThatHangsUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPuppet(t)
+		l, e := p.lane()
+		for range 2 * breakAfter {
+			if _, err := l.Conn(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			p.hangUp()
+			synctest.Wait()
+		}
+		want(t, "lost", len(e.lost()), 2*breakAfter)
+		want(t, "failures in a row", l.failures, 1)
+	})
+}
+
 // A2: a failing server that somebody wants is tried again within five seconds, however often it has
 // failed; one that nobody wants any more is left alone for longer again.
 func TestWantedServerIsNotLeftAlone(t *testing.T) {

@@ -39,7 +39,7 @@ func pick(t *testing.T, r *Remote, who Who) (*Lane, func()) {
 	return l, release
 }
 
-// lanes are the owners of a server's own lanes, sorted.
+// lanesOf are the owners of a server's own lanes, sorted.
 func (r *Remote) lanesOf() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -340,7 +340,9 @@ func TestIdleLanesAreClosed(t *testing.T) {
 func TestLanesUnderFire(t *testing.T) {
 	r, _ := newPuppet(t).remote(few(4))
 	r.Start()
-	tool(t.Context(), r.Shared())
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	tool(ctx, r.Shared())
 	var wg sync.WaitGroup
 	for n := range 16 {
 		wg.Go(func() {
@@ -349,13 +351,13 @@ func TestLanesUnderFire(t *testing.T) {
 				if n%2 == 0 {
 					who.Session = fmt.Sprint(n, i%3)
 				}
-				l, release, err := r.Pick(t.Context(), who)
+				l, release, err := r.Pick(ctx, who)
 				if err != nil {
 					want(t, "refused", fault.KindOf(err), fault.Full)
 					time.Sleep(time.Millisecond)
 					continue
 				}
-				if got := tool(t.Context(), l); got.err != nil && fault.KindOf(got.err) != fault.Unavailable {
+				if got := tool(ctx, l); got.err != nil && fault.KindOf(got.err) != fault.Unavailable {
 					t.Error(got)
 				}
 				release()
