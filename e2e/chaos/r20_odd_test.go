@@ -4,6 +4,7 @@ package chaos
 
 import (
 	"fmt"
+	"io"
 	"net/http"
 	"path/filepath"
 	"strings"
@@ -33,8 +34,11 @@ var oddAnswers = map[string]http.HandlerFunc{
 		w.Header().Set("Content-Encoding", "gzip")
 		answerAs(w, "application/json", "not at all")
 	},
-	"hangs": func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
-	"cuts":  func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+	"hangs": func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body) // only then the peer's leaving is noticed
+		<-r.Context().Done()
+	},
+	"cuts": func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
 }
 
 func answerAs(w http.ResponseWriter, kind, body string) {
