@@ -4,7 +4,7 @@
 // connection.
 //
 // Path through the files: config.go is the table, remote.go picks the lane of a call, lane.go
-// keeps it up, conn.go is one conversation, ask.go what
+// is that lane and tend.go keeps it up, conn.go is one conversation, ask.go what
 // its server asks, hello.go begins it in the server's era, watch.go is
 // what a lane wants to be told of. The wires: pipe.go is a program; stream.go is Streamable HTTP, with
 // refuse.go for what a refusal means, resume.go for streams that break off and mirror.go for the
