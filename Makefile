@@ -17,11 +17,14 @@ check: lint drift vuln ## everything that can be said without running the produc
 test: ## all unit tests, with the race detector and in random order
 	CGO_ENABLED=1 go test -race -shuffle=on -timeout 15m $$(go list ./... | grep -v /e2e)
 
+# A fuzzer whose time ends inside a worker's call says "context deadline exceeded"; that is its clock,
+# not a finding: a finding is written down as a failing input.
 fuzz: ## every fuzz target, ten seconds each (FUZZTIME=…)
 	@log=$$(mktemp); trap 'rm -f '$$log EXIT; for pkg in $$(grep -rlE '^func Fuzz' --include='*_test.go' . | xargs -n1 dirname | sort -u); do \
 		for target in $$(grep -hoE '^func Fuzz[A-Za-z]+' $$pkg/*_test.go | sed 's/func //' | sort -u); do \
 			echo "fuzz $$pkg $$target $(FUZZTIME)"; \
 			go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 20x $$pkg > $$log 2>&1 \
+				|| { grep -q 'context deadline exceeded' $$log && ! grep -q 'Failing input' $$log; } \
 				|| { cat $$log; exit 1; }; \
 			grep -E '^fuzz: elapsed' $$log | tail -1; \
 		done; \
