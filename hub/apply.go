@@ -73,7 +73,8 @@ func (p *plan) with(stand map[*upstream.Remote]*upstream.Remote) *plan {
 		return p
 	}
 	q := &plan{
-		Settings: p.Settings, gate: p.gate, limiter: p.limiter, rules: p.rules, raw: p.raw,
+		Settings: p.Settings, gate: p.gate, limiter: p.limiter, rules: p.rules, routes: p.routes,
+		prefix: p.prefix, raw: p.raw,
 		order: slices.Clone(p.order), remotes: map[string]*upstream.Remote{},
 	}
 	for i, r := range q.order {

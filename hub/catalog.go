@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -53,6 +54,8 @@ type entry struct {
 	key    string // the server's own name for it
 	shown  string // the name here
 	raw    []byte // the item, under the name here
+
+	fits *regexp.Regexp // the addresses that a template under its own name can make
 }
 
 // catalog is everything the servers offer to one class of clients, at one moment. It does not
@@ -116,6 +119,9 @@ func (c *catalog) add(k kind, o offer, naming Naming, clash map[string]bool) {
 			c.clashes = append(c.clashes, fmt.Sprintf("%s: %s %q is taken by %s: not offered twice",
 				e.server, strings.TrimSuffix(listing[k].member, "s"), e.shown, first))
 			continue
+		}
+		if k == templates && e.shown == e.key {
+			e.fits = pattern(e.key)
 		}
 		c.byShown[k][e.shown] = len(c.lists[k])
 		c.lists[k] = append(c.lists[k], e)

@@ -4,7 +4,7 @@ import "time"
 
 // Tidy does at once what is done every half minute, as if it were later.
 func (h *Hub) Tidy(now time.Time) {
-	h.sessions.sweep(h, now)
+	h.sessions.sweep(now)
 	h.lot.sweep(now)
 	h.shelves.refresh()
 }

@@ -6,10 +6,10 @@
 // /api/mcp-gateway/{server}/rpc takes one JSON-RPC message for a named server.
 //
 // Path through the files: hub.go holds the parts, request.go is a client's request in no era's
-// dress, serve.go the table of methods, apply.go a reload, call.go ★ the straight line of one call, route.go which
-// server is meant; shelf.go and offer.go read what servers offer, catalog.go lays it out under names.go's
-// names, list.go pages it; park.go takes a server's question to the client that caused
-// it; subscribe.go and events.go tell clients what changed. http.go, stream.go and stdio.go are the
+// dress, serve.go the table of methods, call.go ★ the straight line of one call, route.go which server
+// is meant; shelf.go and offer.go read what servers offer, catalog.go lays it out under names.go's
+// names, list.go pages it; park.go takes a server's question to the client that caused it; apply.go
+// is a reload; subscribe.go and events.go tell clients what changed. http.go, stream.go and stdio.go are the
 // doors, modern.go and legacy.go the two eras at them (legacy.go and session.go go when the older
 // era does); relay.go is the gateway of one message, recover.go the tool that reads back, policy.go
 // says how a tool's strings are cut, errors.go what a failure looks like.
@@ -22,8 +22,10 @@
 package hub
 
 import (
+	"cmp"
 	"context"
 	"net/http"
+	"regexp"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -89,8 +91,10 @@ type plan struct {
 	gate    *auth.Gate
 	limiter *limit.Limiter
 	rules   rules
+	routes  []route
 	order   []*upstream.Remote
 	remotes map[string]*upstream.Remote
+	prefix  map[string]string        // when names of a server carry its id: always, auto or never
 	raw     map[string]*upstream.RPC // servers of plain JSON-RPC, for messages that go as they came
 	users   atomic.Int64             // requests that are being decided under it
 }
@@ -133,9 +137,7 @@ func (h *Hub) Start() {
 		return
 	}
 	p := h.plan.Load()
-	for _, r := range p.order {
-		r.Start()
-	}
+	h.start(p)
 	h.shelves.of(&request{plan: p, client: mcp.Client{Capabilities: []byte("{}")}}) // begin to read what they offer
 	go h.tidy()
 }
@@ -144,7 +146,10 @@ func (h *Hub) Start() {
 func (h *Hub) newPlan(s Settings, old *plan) *plan {
 	p := &plan{
 		Settings: s, gate: auth.New(s.Auth), limiter: limit.New(s.Limit, time.Now), rules: compile(s.Hub),
-		remotes: map[string]*upstream.Remote{}, raw: map[string]*upstream.RPC{},
+		remotes: map[string]*upstream.Remote{}, raw: map[string]*upstream.RPC{}, prefix: map[string]string{},
+	}
+	for _, r := range s.Hub.Notifications {
+		p.routes = append(p.routes, route{glob(r.Method), r.Servers})
 	}
 	if old != nil && old.Limit == s.Limit {
 		p.limiter = old.limiter // what clients have used up stays used up
@@ -154,6 +159,7 @@ func (h *Hub) newPlan(s Settings, old *plan) *plan {
 		r := h.remote(entry, s, old)
 		p.order = append(p.order, r)
 		p.remotes[entry.ID] = r
+		p.prefix[entry.ID] = cmp.Or(entry.Prefix, s.Hub.Naming.Prefix)
 		if entry.RPC != "" {
 			p.raw[entry.ID] = upstream.NewRPC(entry, s.Upstream, h.deps.Transport)
 		}
@@ -171,7 +177,7 @@ func (h *Hub) remote(entry upstream.Server, s Settings, old *plan) *upstream.Rem
 		Transport: h.deps.Transport, Listener: h, Env: h.deps.Env,
 		Limits: func() (depth, chars int) {
 			p := h.plan.Load()
-			return p.Hub.MaxDepth, p.rules.least()
+			return p.Hub.MaxDepth, p.rules.least
 		},
 		Count: func(error) { h.meter.Restart(entry.ID) },
 	})
@@ -183,9 +189,17 @@ func (h *Hub) End() { h.once.Do(func() { close(h.closing) }) }
 // Close ends the servers.
 func (h *Hub) Close() {
 	h.End()
+	h.applying.Lock()
+	defer h.applying.Unlock()
+	plans := []*plan{h.plan.Load()}
+	if h.wanted != nil { // its servers may not have come into force
+		plans = append(plans, h.wanted)
+	}
 	var wg sync.WaitGroup
-	for _, r := range h.plan.Load().order {
-		wg.Go(r.Close)
+	for _, p := range plans {
+		for _, r := range p.order {
+			wg.Go(r.Close)
+		}
 	}
 	wg.Wait()
 	h.retiring.Wait()
@@ -200,7 +214,7 @@ func (h *Hub) tidy() {
 		case <-h.closing:
 			return
 		case now := <-t.C:
-			h.sessions.sweep(h, now)
+			h.sessions.sweep(now)
 			h.lot.sweep(now)
 			h.shelves.refresh()
 		}
@@ -229,17 +243,23 @@ func (h *Hub) admit(p *plan, req *request) error {
 	return nil
 }
 
+// route is a kind of notification and the servers that get it.
+type route struct {
+	method  *regexp.Regexp
+	servers []string
+}
+
 // notified are the servers that get a kind of notification of clients (A7).
 func (p *plan) notified(method string) []*upstream.Remote {
-	for _, r := range p.Hub.Notifications {
-		if glob(r.Method).MatchString(method) {
-			return slices.DeleteFunc(slices.Clone(p.order), func(s *upstream.Remote) bool { return !slices.Contains(r.Servers, s.ID()) })
+	for _, r := range p.routes {
+		if r.method.MatchString(method) {
+			return slices.DeleteFunc(slices.Clone(p.order), func(s *upstream.Remote) bool { return !slices.Contains(r.servers, s.ID()) })
 		}
 	}
 	return p.order
 }
 
-// call is a request of our own to a server.
+// ask is a request of our own to a server.
 func ask(ctx context.Context, l *upstream.Lane, call *upstream.Call) (mcp.Result, error) {
 	m, err := l.Call(ctx, call)
 	if err != nil {

@@ -79,8 +79,9 @@ func set[T any](dst *T, v *T) {
 
 // rules are the policies ready to be asked.
 type rules struct {
-	list []rule
-	rest recall.Policy
+	list  []rule
+	rest  recall.Policy
+	least int // the length from which a string may be cut by any rule
 }
 
 type rule struct {
@@ -89,9 +90,11 @@ type rule struct {
 }
 
 func compile(cfg Config) rules {
-	r := rules{rest: cfg.Masking}
+	r := rules{rest: cfg.Masking, least: cfg.Masking.MaxChars}
 	for _, p := range cfg.Policies {
-		r.list = append(r.list, rule{glob(p.Server), glob(p.Tool), p.over(cfg.Masking)})
+		policy := p.over(cfg.Masking)
+		r.list = append(r.list, rule{glob(p.Server), glob(p.Tool), policy})
+		r.least = min(r.least, policy.MaxChars)
 	}
 	return r
 }
@@ -99,15 +102,6 @@ func compile(cfg Config) rules {
 // glob matches a whole name; * stands for any run of characters.
 func glob(pattern string) *regexp.Regexp {
 	return regexp.MustCompile("(?s)^" + strings.ReplaceAll(regexp.QuoteMeta(pattern), `\*`, ".*") + "$")
-}
-
-// least is the length from which a string may be cut by any rule.
-func (r rules) least() int {
-	least := r.rest.MaxChars
-	for _, rule := range r.list {
-		least = min(least, rule.policy.MaxChars)
-	}
-	return least
 }
 
 // find is the policy for a call: that of the first rule that fits it, or the general one.

@@ -19,10 +19,14 @@ import (
 
 // serveRPC takes one message for a named server and gives one back: the gateway of the clauses G.
 func (h *Hub) serveRPC(w http.ResponseWriter, r *http.Request) {
-	p, leave := h.enter()
-	defer leave()
-	req := &request{plan: p}
-	err := h.readRPC(w, r, req)
+	req := &request{}
+	body, err := h.readBody(w, r, h.plan.Load())
+	if err == nil {
+		plan, leave := h.enter()
+		defer leave()
+		req.plan = plan
+		err = h.readRPC(w, r, req, body)
+	}
 	if err == nil {
 		err = h.relay(w, r, req)
 	}
@@ -31,12 +35,8 @@ func (h *Hub) serveRPC(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// readRPC takes the message off the wire, parses it, once and for all, and says who sent it.
-func (h *Hub) readRPC(w http.ResponseWriter, r *http.Request, req *request) error {
-	body, err := h.readBody(w, r, req.plan)
-	if err != nil {
-		return err
-	}
+// readRPC parses the message, once and for all, and says who sent it.
+func (h *Hub) readRPC(w http.ResponseWriter, r *http.Request, req *request, body []byte) (err error) {
 	req.Request, err = rpc.ParseRequest(body, req.plan.Hub.MaxDepth)
 	front.Remember(r.Context(), req.ID)
 	bad := err

@@ -4,7 +4,6 @@ import (
 	"context"
 	"regexp"
 	"strconv"
-	"strings"
 
 	"github.com/ctxgate/ctxgate/fault"
 	"github.com/ctxgate/ctxgate/jsonscan"
@@ -70,20 +69,10 @@ func (h *Hub) byName(ctx context.Context, req *request, k kind, key, shown strin
 
 func (p *plan) knows(server string) bool { return p.remotes[server] != nil }
 
-// prefix says when names of a server carry its id.
-func (p *plan) prefix(r *upstream.Remote) string {
-	for _, s := range p.Upstream.Servers {
-		if s.ID == r.ID() && s.Prefix != "" {
-			return s.Prefix
-		}
-	}
-	return p.Hub.Naming.Prefix
-}
-
 // renamer gives the common names of a server's resources; under auto, of those that would lead
 // elsewhere without one.
 func (h *Hub) renamer(req *request, r *upstream.Remote) func(string) string {
-	switch req.plan.prefix(r) {
+	switch req.plan.prefix[r.ID()] {
 	case "always":
 		return func(uri string) string { return showResource(r.ID(), uri) }
 	case "auto":
@@ -149,13 +138,13 @@ func (h *Hub) resource(req *request, c *catalog, shown string) (target, bool) {
 		return target{remote: req.plan.remotes[e.server], name: e.key}, req.plan.knows(e.server)
 	}
 	for _, e := range c.lists[templates] {
-		if e.shown == e.key && req.plan.knows(e.server) && fits(e.key, shown) {
+		if e.fits != nil && req.plan.knows(e.server) && e.fits.MatchString(shown) {
 			return target{remote: req.plan.remotes[e.server], name: shown}, true
 		}
 	}
 	var found []*upstream.Remote
 	for _, r := range req.plan.order {
-		if l := r.Shared(); l != nil && req.plan.prefix(r) != "always" {
+		if l := r.Shared(); l != nil && req.plan.prefix[r.ID()] != "always" {
 			if hello, up := l.Up(); up && hello.Offers("resources") {
 				found = append(found, r)
 			}
@@ -169,13 +158,12 @@ func (h *Hub) resource(req *request, c *catalog, shown string) (target, bool) {
 
 var variable = regexp.MustCompile(`\\\{[^}]*\\\}`)
 
-// fits says whether a URI could have been made from a template.
-func fits(template, uri string) bool {
-	if len(template) > maxPattern || !strings.Contains(template, "{") {
-		return template == uri
+// pattern is the addresses that could have been made from a template; nil for one that is too long.
+func pattern(template string) *regexp.Regexp {
+	if len(template) > maxPattern {
+		return nil
 	}
-	re, err := regexp.Compile("^" + variable.ReplaceAllString(regexp.QuoteMeta(template), ".*") + "$")
-	return err == nil && re.MatchString(uri)
+	return regexp.MustCompile("^" + variable.ReplaceAllString(regexp.QuoteMeta(template), ".*") + "$")
 }
 
 // byRef finds the server of a completion: that of the prompt or template it is for.

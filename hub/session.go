@@ -49,7 +49,6 @@ type session struct {
 	size    int
 	subs    map[string]func() // resources that are watched, and how to stop
 	used    time.Time
-	closed  bool
 }
 
 // sessions are those that this process holds.
@@ -72,7 +71,7 @@ func (h *Hub) newSession(who auth.Caller, client mcp.Client, only, name string) 
 	}
 }
 
-// open begins a session.
+// openSession begins a session.
 func (h *Hub) openSession(who auth.Caller, client mcp.Client, only string) (*session, error) {
 	if len(client.Capabilities)+len(client.Info) > maxClient {
 		client.Info = nil
@@ -147,7 +146,7 @@ func (s *sessions) end(h *Hub, one *session) {
 }
 
 // sweep lets go of sessions that nobody uses; their ids stay good.
-func (s *sessions) sweep(_ *Hub, now time.Time) {
+func (s *sessions) sweep(now time.Time) {
 	s.mu.Lock()
 	var idle []*session
 	for name, one := range s.held {
@@ -207,7 +206,6 @@ func (s *session) idle(now time.Time) bool {
 
 func (s *session) close() {
 	s.mu.Lock()
-	s.closed = true
 	calls, subs := s.calls, s.subs
 	s.calls, s.subs = map[string]context.CancelFunc{}, map[string]func(){}
 	s.mu.Unlock()
@@ -328,8 +326,9 @@ func (s *session) ask(ctx context.Context, out outlet, server string, q rpc.Mess
 		delete(s.asks, id)
 		s.mu.Unlock()
 	}()
-	if err := out.send(withID(tagged(server, q.Body, q.Params), id)); err != nil {
-		if err := s.send(withID(tagged(server, q.Body, q.Params), id)); err != nil {
+	msg := withID(tagged(server, q.Body, q.Params), id)
+	if out.send(msg) != nil { // then by the stream for what belongs to no request
+		if err := s.send(msg); err != nil {
 			return rpc.Reply{}, err
 		}
 	}

@@ -222,7 +222,7 @@ func (s *shelves) offers(c *class, p *plan) []offer {
 	for _, r := range p.order {
 		if sh := c.shelf[r.ID()]; sh != nil {
 			o := sh.offer
-			o.remote, o.prefix = r, p.prefix(r)
+			o.remote, o.prefix = r, p.prefix[r.ID()]
 			out = append(out, o)
 		}
 	}

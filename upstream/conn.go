@@ -226,9 +226,8 @@ func notification(method string, params []byte) []byte {
 	return append(dst, '}')
 }
 
-// take is what a wire calls with each message. from is the call on whose own stream it came, nil
-// where all messages share one.
-// It says whether it was one.
+// take is what a wire calls with each message, and says whether it was one. from is the call on
+// whose own stream it came, nil where all messages share one.
 func (c *Conn) take(body []byte, from *flight) bool {
 	depth, chars := c.limits.read()
 	m, err := rpc.ParseMessage(body, depth, chars)
