@@ -174,7 +174,7 @@ func (c *Conn) open(call *Call) (*flight, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.why != nil {
-		return nil, lost(c.why)
+		return nil, unbegun{lost(c.why)}
 	}
 	c.next++
 	f := &flight{

@@ -290,6 +290,13 @@ func (n *near) failed(t *testing.T) error {
 	return nil
 }
 
+// lostFor says whether a connection failed for this reason.
+func (n *near) lostFor(why string) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.ContainsFunc(n.lost, func(err error) bool { return err.Error() == why })
+}
+
 // connect starts a server's lane. When the test is over nothing of it may be left.
 func connect(t *testing.T, entry upstream.Server, mend func(*upstream.Config, *upstream.Server)) *near {
 	t.Helper()

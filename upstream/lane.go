@@ -139,8 +139,8 @@ func (l *Lane) leave() {
 	l.mu.Unlock()
 }
 
-// Call makes a call on the lane's connection. One that was refused because the server had
-// forgotten the session was not begun, and is made again on a new one.
+// Call makes a call on the lane's connection. One that was not begun, because the server had forgotten
+// the session or the connection ended before it could be sent, is made again on a new one.
 func (l *Lane) Call(ctx context.Context, call *Call) (rpc.Message, error) {
 	for attempt := 0; ; attempt++ {
 		conn, err := l.Conn(ctx)
@@ -151,7 +151,7 @@ func (l *Lane) Call(ctx context.Context, call *Call) (rpc.Message, error) {
 			l.louder(ctx, conn, call.LogLevel)
 		}
 		m, err := conn.Call(ctx, call)
-		if isForgotten(err) && attempt < 2 {
+		if isUnbegun(err) && attempt < 2 {
 			select {
 			case <-conn.Ended():
 			case <-ctx.Done():

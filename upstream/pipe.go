@@ -21,10 +21,12 @@ import (
 )
 
 const (
-	probeTime  = 5 * time.Second // the longest to wait for an answer in the newest revision
-	fullWait   = time.Second     // how long a call waits for a program that does not read
-	lastWords  = time.Second / 2 // how long to wait for how a program ended whose stdout has
-	junkBudget = 10_000          // lines that are no message, in a row, before a program is given up
+	probeTime  = 5 * time.Second       // the longest to wait for an answer in the newest revision
+	fullWait   = time.Second           // how long a call waits for a program that does not read
+	lastWords  = time.Second / 2       // how long to wait for how a program ended whose stdout has
+	firstAsk   = 5 * time.Millisecond  // before the next look whether it reads again
+	lastAsk    = 40 * time.Millisecond // the same, when it has not for a while
+	junkBudget = 10_000                // lines that are no message, in a row, before a program is given up
 )
 
 // pipe is the wire to a program: its stdin and stdout.
@@ -239,25 +241,32 @@ func number(text []byte) int64 {
 }
 
 // send queues a message for the program. A burst waits a moment for it to read; a program that
-// does not read makes the call fail, and nothing else wait.
+// does not read makes the call fail, and nothing else wait. That one died is about to be noticed. Who
+// waits asks less and less often: hundreds that do would take the time of other servers.
 func (p *pipe) send(_ *flight, msg []byte) error {
 	deadline := time.Now().Add(fullWait)
-	for {
+	for pause := firstAsk; ; pause = min(2*pause, lastAsk) {
 		err := p.out.Send(msg)
 		switch {
 		case err == nil:
 			return nil
-		case !errors.Is(err, frame.ErrFull):
-			return fault.Wrap(fault.Unavailable, "the server is not available", err)
 		case time.Now().After(deadline):
-			return fault.Wrap(fault.Full, "the server does not take any more", err)
+			return unsent(err)
 		}
 		select {
-		case <-time.After(5 * time.Millisecond):
+		case <-time.After(pause):
 		case <-p.conn.ended:
-			return lost(p.conn.Why())
+			return unbegun{lost(p.conn.Why())}
 		}
 	}
+}
+
+// unsent is the failure of a message that a program would not take though it lives.
+func unsent(err error) error {
+	if errors.Is(err, frame.ErrFull) {
+		return fault.Wrap(fault.Full, "the server does not take any more", err)
+	}
+	return fault.Wrap(fault.Unavailable, "the server is not available", err)
 }
 
 func (p *pipe) cancel(f *flight, reason string) {

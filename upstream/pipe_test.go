@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -105,7 +106,7 @@ func TestProgramHearsOfCancellation(t *testing.T) {
 	}
 
 	log := filepath.Join(t.TempDir(), "log")
-	n = launch(t, program("mum", "log="+log), quick(300*time.Millisecond, time.Second))
+	n = launch(t, program("mum", "log="+log), quick(2*time.Second, time.Second))
 	if err := n.failed(t); fault.KindOf(err) != fault.Unavailable {
 		t.Errorf("got %v", err)
 	}
@@ -118,16 +119,20 @@ func TestProgramHearsOfCancellation(t *testing.T) {
 func TestProgramThatEnds(t *testing.T) {
 	t.Parallel()
 	n := launch(t, program(), nil)
-	for _, status := range []int{0, 7} {
-		_, err := n.call(t, mcp.ToolsCall, fmt.Sprintf(`{"name":"exit","arguments":{"n":%d}}`, status))
-		text := map[int]string{0: "the program closed its stdout", 7: "the program ended: exit status 7"}[status]
-		if fault.KindOf(err) != fault.Unavailable || !strings.HasSuffix(err.Error(), text) || strings.Contains(fault.PublicOf(err), "status") {
-			t.Errorf("got %v", err)
+	ends := int64(0)
+	for status, text := range map[int]string{0: "the program closed its stdout", 7: "the program ended: exit status 7"} {
+		for said := false; !said; { // a machine that is slow may know it too late, now and then
+			_, err := n.call(t, mcp.ToolsCall, fmt.Sprintf(`{"name":"exit","arguments":{"n":%d}}`, status))
+			ends++
+			said = err != nil && strings.HasSuffix(err.Error(), text)
+			if fault.KindOf(err) != fault.Unavailable || strings.Contains(fault.PublicOf(err), "status") || !said && ends > 5 {
+				t.Fatalf("got %v", err)
+			}
+			n.must(t, mcp.ToolsCall, `{"name":"x"}`)
 		}
-		n.must(t, mcp.ToolsCall, `{"name":"x"}`)
 	}
-	if n.count.Load() != 2 {
-		t.Errorf("%d connections were lost", n.count.Load())
+	if n.count.Load() != ends {
+		t.Errorf("%d connections were lost, want %d", n.count.Load(), ends)
 	}
 }
 
@@ -143,16 +148,18 @@ func TestProgramsThatDoNotStart(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := launch(t, upstream.Server{Command: tt.command}, nil)
-			if err := n.failed(t); fault.KindOf(err) != fault.Unavailable || err.Error() != tt.want {
+			if err := n.failed(t); fault.KindOf(err) != fault.Unavailable {
 				t.Errorf("got %v", err)
 			}
+			until(t, "it says "+tt.want, func() bool { return n.lostFor(tt.want) }) // a slow machine says so later
 		})
 	}
 	// A2: five failures in a row, and who calls is refused without waiting.
 	n := launch(t, upstream.Server{Command: []string{"/bin/sh", "-c", "exit 9"}}, nil)
 	_, err := n.call(t, mcp.Ping, ``)
 	until(t, "five have failed", func() bool { return n.count.Load() >= 5 })
-	if fault.KindOf(err) != fault.Unavailable || !strings.Contains(err.Error(), "exit status 9") || n.count.Load() != 5 {
+	const why = "the server did not start: the server went away during the call: the program ended: exit status 9"
+	if fault.KindOf(err) != fault.Unavailable || !strings.HasPrefix(err.Error(), "the server is not available: the server did not start") || !n.lostFor(why) || n.count.Load() != 5 {
 		t.Errorf("got %v after %d failures", err, n.count.Load())
 	}
 }
@@ -331,6 +338,7 @@ func TestProgramThatDoesNotRead(t *testing.T) {
 	var mu sync.Mutex
 	kinds := map[fault.Kind]int{}
 	params := fmt.Sprintf(`{"name":"x","pad":%q}`, strings.Repeat("x", 100<<10))
+	began := time.Now()
 	for range 20 {
 		wg.Go(func() {
 			_, err := n.Shared().Call(ctx, newCall(t, mcp.ToolsCall, params))
@@ -339,7 +347,6 @@ func TestProgramThatDoesNotRead(t *testing.T) {
 			mu.Unlock()
 		})
 	}
-	began := time.Now()
 	until(t, "calls are refused", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
@@ -352,6 +359,39 @@ func TestProgramThatDoesNotRead(t *testing.T) {
 	wg.Wait()
 	if kinds[fault.Full]+kinds[fault.Canceled] != 20 || kinds[fault.Canceled] == 0 {
 		t.Errorf("got %v", kinds)
+	}
+}
+
+// A2: a program dies while calls wait for it to read. Those that it may have got fail; those that wait
+// for a place in its queue were not begun, and are made once it is back.
+func TestProgramThatDoesNotReadAndDies(t *testing.T) {
+	t.Parallel()
+	n := launch(t, program(), nil)
+	pid, _ := strconv.Atoi(n.lines(t, "pid")[0])
+	n.must(t, mcp.ToolsCall, `{"name":"deaf"}`)
+	params := fmt.Sprintf(`{"name":"x","pad":%q}`, strings.Repeat("x", 100<<10))
+	errs := make(chan error, 20)
+	for range cap(errs) {
+		go func() {
+			_, err := n.Shared().Call(context.Background(), newCall(t, mcp.ToolsCall, params))
+			errs <- err
+		}()
+	}
+	until(t, "all are under way", func() bool { return upstream.Calls(n.Shared()) == 20 })
+	if p, err := os.FindProcess(pid); err != nil || p.Kill() != nil {
+		t.Fatalf("killing %d: %v", pid, err)
+	}
+	failed := 0
+	for range cap(errs) {
+		if err := <-errs; err != nil {
+			failed++
+			if fault.KindOf(err) != fault.Unavailable || !strings.HasSuffix(err.Error(), "signal: killed") {
+				t.Errorf("got %v", err)
+			}
+		}
+	}
+	if failed > 12 || n.count.Load() != 1 { // a MiB of queue and 64 KiB of pipe
+		t.Errorf("%d calls failed; %d connections lost", failed, n.count.Load())
 	}
 }
 

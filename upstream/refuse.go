@@ -14,8 +14,11 @@ import (
 	"github.com/ctxgate/ctxgate/rpc"
 )
 
-// retireTime is how long calls of a forgotten session may hear of it themselves.
-const retireTime = 100 * time.Millisecond
+// How long calls of a forgotten session may hear of it themselves.
+const (
+	retireTime = 100 * time.Millisecond // after the last that did
+	retireMost = 10 * retireTime        // in all
+)
 
 // refused finds out what a status of 4xx or 5xx means for the call: a reply like any other, a
 // session that is gone, or a failure.
@@ -67,10 +70,20 @@ func (s *stream) forgot(t tongue, a *answer, ours bool) bool {
 }
 
 // retire ends the connection of a session that its server has forgotten. Calls that are on their
-// way will hear from the server themselves that they were not begun, and are given a moment.
+// way will hear from the server themselves that they were not begun, and are waited for while one
+// after the other does. The pauses are counted, not the time: where the machine is slow, so are they.
 func (c *Conn) retire(why error) {
-	for end := time.Now().Add(retireTime); c.busy.Load() > 0 && time.Now().Before(end); {
-		time.Sleep(retireTime / 20)
+	const pauses = 20
+	under := c.busy.Load()
+	for quiet, end := 0, time.Now().Add(retireMost); under > 0 && quiet < pauses && time.Now().Before(end); quiet++ {
+		select {
+		case <-c.ended:
+			return
+		case <-time.After(retireTime / pauses):
+		}
+		if n := c.busy.Load(); n != under {
+			under, quiet = n, 0
+		}
 	}
 	c.end(fault.Wrap(fault.Unavailable, "the server forgot the session", why))
 }

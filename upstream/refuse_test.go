@@ -96,6 +96,30 @@ func TestForgottenSessionOfMany(t *testing.T) {
 	}
 }
 
+// A2: so is one that hears of it long after the first, as long as one after the other does.
+func TestForgottenSessionOfLateCalls(t *testing.T) {
+	var late atomic.Int64
+	f, forget, took := forgetful(t, func(w http.ResponseWriter, h heard) {
+		time.Sleep(time.Duration(late.Add(1)) * 40 * time.Millisecond)
+		status(404, "")(w, h)
+	})
+	n := connect(t, at(f), nil)
+	n.must(t, mcp.Ping, `{}`)
+	forget()
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			if _, err := n.call(t, mcp.ToolsCall, `{"name":"x"}`); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if took.Load() != 8 || len(f.got(mcp.Initialize)) != 2 {
+		t.Errorf("%d calls were taken with %d greetings", took.Load(), len(f.got(mcp.Initialize)))
+	}
+}
+
 // A2: a call that the server had begun is not made again, whoever else is told of a lost session.
 func TestBegunCallIsNotRepeated(t *testing.T) {
 	f, forget, _ := forgetful(t, status(404, ""))

@@ -14,8 +14,8 @@
 // Invariants: ids and progress tokens on the wire are the connection's own, so that clients who
 // share a server cannot meet in them. A question of a server reaches the client that caused it or
 // nobody: a server whose messages share one stream is shared only by clients it cannot ask. A
-// call is made at most once, unless the server itself said that it was not begun. Every queue has
-// a bound. A failure is a fault: Unavailable and Timeout for a server that cannot be reached or
+// call is sent at most once, unless the server itself said that it was not begun (unbegun.go). Every
+// queue has a bound. A failure is a fault: Unavailable and Timeout for a server that cannot be reached or
 // does not answer, BadReply for one that answers something else, Full where too many wait.
 package upstream
 

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -391,13 +392,15 @@ func TestCloseEndsCalls(t *testing.T) {
 // A13: a server without the newer transport is found at the same address.
 func TestFallsBackToTheOldestTransport(t *testing.T) {
 	for _, code := range []int{400, 404, 405} {
-		f := oldest(t)
-		f.on(mcp.Initialize+" at /mcp", status(code, "no")).on(mcp.Discover, status(code, "no"))
-		n := connect(t, at(f), nil)
-		n.must(t, mcp.ToolsCall, `{"name":"x"}`)
-		if got := f.got("GET"); len(got) != 1 || got[0].path != "/mcp" {
-			t.Errorf("%d: got %v", code, got)
-		}
+		t.Run(strconv.Itoa(code), func(t *testing.T) { // each is over before the next: nothing of it may be left
+			f := oldest(t)
+			f.on(mcp.Initialize+" at /mcp", status(code, "no")).on(mcp.Discover, status(code, "no"))
+			n := connect(t, at(f), nil)
+			n.must(t, mcp.ToolsCall, `{"name":"x"}`)
+			if got := f.got("GET"); len(got) != 1 || got[0].path != "/mcp" {
+				t.Errorf("got %v", got)
+			}
+		})
 	}
 }
 
@@ -441,14 +444,16 @@ func TestRedirectsOfAStreamAreNotFollowed(t *testing.T) {
 	}))
 	defer stranger.Close()
 	for _, code := range []int{301, 302, 303, 307, 308} {
-		f := modern(t).on(mcp.ToolsCall, func(w http.ResponseWriter, _ heard) {
-			w.Header().Set("Location", stranger.URL)
-			w.WriteHeader(code)
+		t.Run(strconv.Itoa(code), func(t *testing.T) {
+			f := modern(t).on(mcp.ToolsCall, func(w http.ResponseWriter, _ heard) {
+				w.Header().Set("Location", stranger.URL)
+				w.WriteHeader(code)
+			})
+			_, err := connect(t, at(f), nil).call(t, mcp.ToolsCall, `{"name":"x"}`)
+			if fault.KindOf(err) != fault.BadReply {
+				t.Errorf("got %v", err)
+			}
 		})
-		_, err := connect(t, at(f), nil).call(t, mcp.ToolsCall, `{"name":"x"}`)
-		if fault.KindOf(err) != fault.BadReply {
-			t.Errorf("%d: got %v", code, err)
-		}
 	}
 }
 

@@ -88,10 +88,14 @@ func playStdio(args []string) int {
 	time.Sleep(o.delay)
 	serveStdio(f, o, os.Stdin, os.Stdout)
 	if o.stubborn {
-		select {}
+		linger()
 	}
 	return 0
 }
+
+// linger is for ever, as far as a scenario can tell: a survivor is a failure, not a burden. An empty
+// select would not do: without cgo the runtime takes it for a deadlock and ends the process.
+func linger() { time.Sleep(5 * time.Minute) }
 
 // serveStdio answers until the input ends.
 func serveStdio(f *fake, o stdioOptions, in io.Reader, w io.Writer) {
@@ -116,7 +120,8 @@ func serveStdio(f *fake, o stdioOptions, in io.Reader, w io.Writer) {
 		}
 		s.receive(ctx, out, line)
 		if n == o.deaf {
-			select {}
+			linger()
+			return
 		}
 	}
 }

@@ -148,8 +148,8 @@ func quantile(took []time.Duration, q float64) time.Duration {
 	return took[min(len(took)-1, int(math.Ceil(q*float64(len(took))))-1)]
 }
 
-// summary says what came of the calls, with the reasons of the errors.
-func (cs calls) summary() string {
+// kinds are the reasons of the errors, each with how many gave it.
+func (cs calls) kinds() string {
 	reasons := map[string]int{}
 	for _, c := range cs {
 		if c.verdict == failed {
@@ -161,8 +161,13 @@ func (cs calls) summary() string {
 		why = append(why, fmt.Sprintf("%s %d", r, n))
 	}
 	sort.Strings(why)
+	return strings.Join(why, ", ")
+}
+
+// summary says what came of the calls, with the reasons of the errors.
+func (cs calls) summary() string {
 	return fmt.Sprintf("%d calls: %d ok, %d errors (%s), %d malformed, %d lost, %d corrupt, %d unsent; p50 %s p99 %s",
-		len(cs), cs.count(ok), cs.count(failed), strings.Join(why, ", "), cs.count(malformed), cs.count(lost), cs.count(corrupt), cs.count(unsent),
+		len(cs), cs.count(ok), cs.count(failed), cs.kinds(), cs.count(malformed), cs.count(lost), cs.count(corrupt), cs.count(unsent),
 		short(cs.quantile(0.5)), short(cs.quantile(0.99)))
 }
 

@@ -4,6 +4,7 @@ package chaos
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -158,6 +159,44 @@ func TestFakesBreak(t *testing.T) {
 			}
 			if answered := how == "twice" || how == "flood"; (one.verdict == ok) != answered {
 				t.Errorf("%s: %s", one.verdict, one.why)
+			}
+		})
+	}
+}
+
+// TestFakesStay: one that stops reading answers what it has read, no more, and lives; one that is
+// stubborn outlives the end of its input and TERM. Each is alone in its process, with nothing else to
+// do, which is what the runtime takes for a deadlock.
+func TestFakesStay(t *testing.T) {
+	for name, tt := range map[string]struct {
+		flags   []string
+		provoke func(c *pipeClient) error
+	}{
+		"deaf": {[]string{"-deaf", "3"}, func(c *pipeClient) error {
+			for id, want := range []string{"", "no answer in time"} { // the handshake was two messages
+				ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+				defer cancel()
+				one := &call{id: fmt.Sprint(id), nonce: "n", tenant: "t", server: "up", tool: "echo"}
+				if one.makeAs(ctx, c, ""); one.why != want {
+					return fmt.Errorf("call %d: %s %s", id, one.verdict, one.why)
+				}
+			}
+			return nil
+		}},
+		"stubborn": {[]string{"-stubborn"}, func(c *pipeClient) error {
+			return errors.Join(c.in.Close(), c.cmd.Process.Signal(syscall.SIGTERM))
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			book := newLedger(t)
+			c := directPipe(t, legacy, book, tt.flags...)
+			defer func() { _ = c.cmd.Process.Kill() }()
+			if err := tt.provoke(c); err != nil {
+				t.Error(err)
+			}
+			time.Sleep(300 * time.Millisecond)
+			if got := book.survivors(); len(got) != 1 {
+				t.Errorf("%d of 1 process is there", len(got))
 			}
 		})
 	}

@@ -57,9 +57,18 @@ func (tb *table) print(w io.Writer) {
 		if !r.passed {
 			held = "**not held**"
 		}
-		fmt.Fprintf(w, "| %s | %s | %d | %d | %d | %d | %d | %s | %s | %s | %s |\n", r.id, r.scenario, len(r.cs), r.cs.count(ok),
-			r.cs.count(failed)+r.cs.count(malformed), r.cs.count(lost), r.cs.count(corrupt), brief(r.cs.quantile(0.5)), brief(r.cs.quantile(0.99)), r.found, held)
+		fmt.Fprintf(w, "| %s | %s | %d | %d | %s | %d | %d | %s | %s | %s | %s |\n", r.id, r.scenario, len(r.cs), r.cs.count(ok),
+			r.cs.errors(), r.cs.count(lost), r.cs.count(corrupt), brief(r.cs.quantile(0.5)), brief(r.cs.quantile(0.99)), r.found, held)
 	}
+}
+
+// errors are how many calls failed and, where any did, of what.
+func (cs calls) errors() string {
+	n := cs.count(failed) + cs.count(malformed)
+	if kinds := cs.kinds(); kinds != "" {
+		return fmt.Sprintf("%d (%s)", n, kinds)
+	}
+	return fmt.Sprint(n)
 }
 
 // order makes R2 come before R17.

@@ -52,6 +52,6 @@ func playTree(args []string) int {
 		time.Sleep(20 * time.Millisecond)
 		return 0
 	}
-	time.Sleep(5 * time.Minute) // a survivor is a failure, not a burden for ever
+	linger()
 	return 0
 }
