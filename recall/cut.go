@@ -14,7 +14,11 @@ type cut struct {
 	notes func(id string) []jsonscan.Edit // tell of it elsewhere in the reply; nil when the parts do
 	chars int                             // how long the original is
 	left  int                             // how many characters are left out
+	bare  *cut                            // in its place where no id can be shown; nil when this one can do without
 }
+
+// cutter says how to shorten a string of a reply, and whether it is long enough for that.
+type cutter func(jsonscan.Str) (cut, bool)
 
 // part is a place in the body that is shortened.
 type part struct {
@@ -78,8 +82,13 @@ func (p Policy) mask(body []byte, str jsonscan.Str) (cut, bool) {
 	return cut{parts: []part{{Span: str.Span, shorten: shorten}}, chars: str.Chars, left: str.Chars - c.Head - c.Tail}, true
 }
 
-// thin leaves elements out of a string that is JSON, and masks one that is not.
-func (p Policy) thin(body []byte, str jsonscan.Str) (c cut, plan reduce.Plan, ok bool) {
+// masker masks the strings of d.
+func (p Policy) masker(d Doc) cutter {
+	return func(str jsonscan.Str) (cut, bool) { return p.mask(d.Body, str) }
+}
+
+// thin leaves elements out of a string that is JSON, and cuts one that is not as others are.
+func (p Policy) thin(body []byte, str jsonscan.Str, other cutter) (c cut, plan reduce.Plan, ok bool) {
 	if looksLikeJSON(str.Of(body)) {
 		text := jsonscan.AppendText(nil, str.Of(body))
 		if plan, ok = p.Thin(text, p.idLen()); ok {
@@ -87,7 +96,7 @@ func (p Policy) thin(body []byte, str jsonscan.Str) (c cut, plan reduce.Plan, ok
 			return cut{parts: []part{only}, chars: str.Chars, left: plan.Left}, plan, true
 		}
 	}
-	c, ok = p.mask(body, str)
+	c, ok = other(str)
 	return c, reduce.Plan{}, ok
 }
 

@@ -16,14 +16,17 @@ import (
 //     stands around it is left alone;
 //   - structuredContent that nothing in content repeats is thinned by itself, and is an original
 //     of its own.
+//
+// For a reader who said what to look for, a text that is JSON is thinned all the same: lines of
+// it would be no JSON. Any other is cut to lines wherever it stands.
 
-// jsonCuts are the cuts of a policy that reads JSON.
-func (p Policy) jsonCuts(d Doc) iter.Seq[cut] {
+// jsonCuts are the cuts of a policy that reads JSON; other cuts what is none.
+func (p Policy) jsonCuts(d Doc, other cutter) iter.Seq[cut] {
 	return func(yield func(cut) bool) {
 		res := findResult(d.Body)
 		inside, outside := p.split(d.Strings, res.structured)
 		for _, str := range outside {
-			c, plan, ok := p.thin(d.Body, str)
+			c, plan, ok := p.thin(d.Body, str, other)
 			if c, twins := p.withTwin(d.Body, c, plan, res); twins {
 				if !yield(c) {
 					return
@@ -40,7 +43,7 @@ func (p Policy) jsonCuts(d Doc) iter.Seq[cut] {
 			return
 		}
 		for _, str := range inside {
-			if c, _, ok := p.thin(d.Body, str); ok && !yield(c) {
+			if c, _, ok := p.thin(d.Body, str, other); ok && !yield(c) {
 				return
 			}
 		}

@@ -110,7 +110,35 @@ func newOriginal(k tenantKeys, text iter.Seq[[]byte], size, chars int) original 
 		o.pieces = func(yield func([]byte) bool) { yield(whole) }
 	}
 	o.id = formatID(hash128(k.id, o.pieces))
+	if !o.single {
+		o.pieces = even(text)
+	}
 	return o
+}
+
+// even cuts a text into parts at the same places however it came: two who keep one text at once,
+// the one escaped and the other not, write each other's parts.
+func even(text iter.Seq[[]byte]) iter.Seq[[]byte] {
+	return func(yield func([]byte) bool) {
+		part := make([]byte, 0, partSize)
+		for piece := range text {
+			for len(piece) > 0 {
+				n := min(len(piece), partSize-len(part))
+				part = append(part, piece[:n]...)
+				piece = piece[n:]
+				if len(part) < partSize {
+					continue
+				}
+				if !yield(part) {
+					return
+				}
+				part = part[:0]
+			}
+		}
+		if len(part) > 0 {
+			yield(part)
+		}
+	}
 }
 
 // items are what must be put for o to be readable. Parts of a large original are put here
@@ -184,6 +212,9 @@ func (r *Recall) parts(ctx context.Context, k tenantKeys, o original, aead ciphe
 			}
 		}
 		m.Parts++
+	}
+	if m.Parts == 1 { // a text that is large only by its escapes
+		m.inline = packed
 	}
 	return m, nil
 }

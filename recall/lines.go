@@ -39,9 +39,13 @@ const maxLine = int(^uint(0) >> 1)
 
 // WriteLines writes the asked lines of text in the order asked, each ended by a line break.
 // Numbered lines look like "12│ text". A range past the last line gives what there is of it.
+//
+// The empty line after a break at the very end is given only to who asks for it by its number:
+// the pruner counts it, and a marker may end with it (P4), but nobody takes it for a line.
 func WriteLines(w io.Writer, text []byte, ranges []Range, number bool) error {
 	out := bufio.NewWriter(w)
 	for _, r := range ranges {
+		next := 1
 		for n, line := range lines(text) {
 			if n > r.Last {
 				break
@@ -49,6 +53,10 @@ func WriteLines(w io.Writer, text []byte, ranges []Range, number bool) error {
 			if n >= r.First {
 				writeLine(out, n, line, number)
 			}
+			next = n + 1
+		}
+		if bytes.HasSuffix(text, []byte("\n")) && (next == r.First || next == r.Last) {
+			writeLine(out, next, nil, number)
 		}
 	}
 	return out.Flush()

@@ -82,7 +82,7 @@ func shrink(t testing.TB, r *Recall, tenant string, body []byte, p Policy) ([]by
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := r.Shrink(context.Background(), Doc{tenant, Origin{"srv", "tool"}, body, strs}, p)
+	s := r.Shrink(context.Background(), Doc{Tenant: tenant, From: Origin{"srv", "tool"}, Body: body, Strings: strs}, p)
 	return jsonscan.AppendSpliced(nil, body, s.Edits), s
 }
 
@@ -244,9 +244,9 @@ func TestLeaseIsRenewedBeforeItIsReliedOn(t *testing.T) {
 	r.store = state.New(&slow{driver, &now}, state.Default(), func() time.Time { return now })
 	body := quote(strings.Repeat("a line of a large file\n", 100_000))
 	strs, _, _ := jsonscan.New(body, 0).Long(nil, 4000)
-	r.Shrink(context.Background(), Doc{"t", Origin{"a", "x"}, body, strs}, DefaultPolicy())
+	r.Shrink(context.Background(), Doc{Tenant: "t", From: Origin{"a", "x"}, Body: body, Strings: strs}, DefaultPolicy())
 	now = now.Add(state.Default().TTL.D() - time.Second)
-	s := r.Shrink(context.Background(), Doc{"t", Origin{"b", "y"}, body, strs}, DefaultPolicy())
+	s := r.Shrink(context.Background(), Doc{Tenant: "t", From: Origin{"b", "y"}, Body: body, Strings: strs}, DefaultPolicy())
 	if s.Kept != 1 {
 		t.Fatalf("%+v", s)
 	}
@@ -288,7 +288,7 @@ func TestOriginsAdd(t *testing.T) {
 	strs, _, _ := jsonscan.New(body, 0).Long(nil, 4000)
 	var id string
 	for _, from := range []Origin{{"a", "x"}, {"b", "y"}, {"a", "x"}} {
-		s := r.Shrink(context.Background(), Doc{"t", from, body, strs}, DefaultPolicy())
+		s := r.Shrink(context.Background(), Doc{Tenant: "t", From: from, Body: body, Strings: strs}, DefaultPolicy())
 		id = idIn(t, unquote(t, jsonscan.AppendSpliced(nil, body, s.Edits)))
 	}
 	o, err := r.Open(context.Background(), "t", id)

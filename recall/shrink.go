@@ -1,6 +1,7 @@
 package recall
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"iter"
@@ -52,6 +53,7 @@ type Doc struct {
 	From    Origin
 	Body    []byte
 	Strings []jsonscan.Str
+	Focus   *Focus // what is looked for in it; nil when nobody said
 }
 
 // Shrunk is what came of one reply's strings.
@@ -79,7 +81,7 @@ func (r *Recall) Shrink(ctx context.Context, d Doc, p Policy) (s Shrunk) {
 		}
 	}()
 	if !r.cfg.Enabled {
-		for c := range p.cuts(d) {
+		for c := range p.cuts(d, p.masker(d)) { // lines that nobody can read back are not left out
 			s.Lost++
 			s.add(c, "")
 		}
@@ -90,7 +92,11 @@ func (r *Recall) Shrink(ctx context.Context, d Doc, p Policy) (s Shrunk) {
 	defer cancel()
 	k := keeper{r: r, keys: r.keysOf(d.Tenant), doc: d, policy: p, out: &s}
 	defer k.release()
-	for c := range p.cuts(d) {
+	cutter := p.masker(d)
+	if d.Focus != nil {
+		cutter = p.byLines(ctx, d)
+	}
+	for c := range p.cuts(d, cutter) {
 		k.keep(ctx, c)
 	}
 	k.flush(ctx)
@@ -108,13 +114,13 @@ func (s *Shrunk) sort() {
 }
 
 // cuts are what p shortens in d, in no order.
-func (p Policy) cuts(d Doc) iter.Seq[cut] {
+func (p Policy) cuts(d Doc, each cutter) iter.Seq[cut] {
 	if p.JSON {
-		return p.jsonCuts(d)
+		return p.jsonCuts(d, each)
 	}
 	return func(yield func(cut) bool) {
 		for _, str := range d.Strings {
-			if c, ok := p.mask(d.Body, str); ok && !yield(c) {
+			if c, ok := each(str); ok && !yield(c) {
 				return
 			}
 		}
@@ -147,7 +153,7 @@ func (k *keeper) keep(ctx context.Context, c cut) {
 		return
 	}
 	first := c.parts[0]
-	if (first.value || reduce.Marked(first.Of(k.doc.Body))) && k.wasMadeHere(ctx, first) {
+	if (first.value || marked(first.Of(k.doc.Body))) && k.wasMadeHere(ctx, first) {
 		k.out.Known++
 		return
 	}
@@ -157,7 +163,7 @@ func (k *keeper) keep(ctx context.Context, c cut) {
 	}
 	o := newOriginal(k.keys, first.text(k.doc.Body), first.Len(), c.chars)
 	shown := o.id
-	if !k.policy.RecoverLine {
+	if !k.policy.RecoverLine && c.bare == nil {
 		shown = ""
 	}
 	for _, p := range c.parts {
@@ -232,11 +238,20 @@ func (k *keeper) fail(ctx context.Context, err error, c cut) {
 // unkept is what happens to a text whose original is not in the store.
 func (k *keeper) unkept(c cut) {
 	if k.policy.HardLimit > 0 && int64(c.parts[0].Len()) > int64(k.policy.HardLimit) {
+		if c.bare != nil {
+			c = *c.bare
+		}
 		k.out.Lost++
 		k.out.add(c, "")
 		return
 	}
 	k.out.Whole++
+}
+
+// marked says whether a string may be a text that was cut before: it has the mask's marker, or
+// names an id as every other one does.
+func marked(raw []byte) bool {
+	return reduce.Marked(raw) || bytes.Contains(raw, []byte("prune_id="+idPrefix))
 }
 
 // wasMadeHere says whether p is, to the byte, a text this gateway cut, under this tenant.

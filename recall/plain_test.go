@@ -1,0 +1,157 @@
+package recall
+
+import (
+	"bytes"
+	"context"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ctxgate/ctxgate/fault"
+	"github.com/ctxgate/ctxgate/internal/unit"
+	"github.com/ctxgate/ctxgate/jsonscan"
+	"github.com/ctxgate/ctxgate/state"
+)
+
+var pruned = Origin{"pruner", "prune_text"}
+
+// P+3, P+4: a plain text comes back byte-exact under the id that it has anywhere.
+func TestPPlus3KeepAndReadBack(t *testing.T) {
+	r, driver := open(t, nil)
+	for name, text := range map[string]string{
+		"empty":       "",
+		"short":       "one line",
+		"odd bytes":   "tab\tquote\"slash\\line\r\n\x01é汉😀\n",
+		"one part":    strings.Repeat("x", partSize),
+		"a bit more":  strings.Repeat("x", partSize) + "é",
+		"three parts": strings.Repeat("a line of a large file\n", 130_000),
+	} {
+		t.Run(name, func(t *testing.T) {
+			id, err := r.Keep(t.Context(), "t", text, pruned)
+			if err != nil || id != r.ID("t", text) {
+				t.Fatalf("%s, %v; want %s", id, err, r.ID("t", text))
+			}
+			if got, err := fetch(t, r, "t", id); err != nil || got != text {
+				t.Errorf("%d bytes of %d, %v", len(got), len(text), err)
+			}
+			before := driver.puts.Load()
+			if again, err := r.Keep(t.Context(), "t", text, pruned); err != nil || again != id || driver.puts.Load() != before {
+				t.Errorf("kept again: %s, %v, %d writes", again, err, driver.puts.Load()-before)
+			}
+			if other := r.ID("bob", text); other == id {
+				t.Error("another tenant's id is the same")
+			}
+			if _, err := fetch(t, r, "bob", id); fault.KindOf(err) != fault.Unknown {
+				t.Errorf("another tenant reads it: %v", err)
+			}
+		})
+	}
+}
+
+// P+3: a string of a reply and a plain text that say the same are one original.
+func TestPPlus3KeepAndShrinkAgree(t *testing.T) {
+	r, _ := open(t, nil)
+	text := strings.Repeat("the same \"text\"\n", 1000)
+	out, _ := shrink(t, r, "t", quote(text), DefaultPolicy())
+	id, err := r.Keep(t.Context(), "t", text, pruned)
+	if err != nil || id != idIn(t, unquote(t, out)) {
+		t.Errorf("%s, %v; Shrink gave %s", id, err, idIn(t, unquote(t, out)))
+	}
+	o, err := r.Open(t.Context(), "t", id)
+	if err != nil || len(o.Origins) != 2 || o.Origins[1] != pruned {
+		t.Errorf("%+v, %v", o, err)
+	}
+}
+
+// I1: who cannot keep learns it, and has the id all the same.
+func TestI1KeepSaysWhatItCouldNot(t *testing.T) {
+	for name, text := range map[string]string{"small": "some text", "large": strings.Repeat("a line\n", 400_000)} {
+		r, driver := open(t, nil)
+		driver.refuse.Store(true)
+		if id, err := r.Keep(t.Context(), "t", text, pruned); fault.KindOf(err) != fault.Unavailable || id != r.ID("t", text) {
+			t.Errorf("%s, the store refuses: %s, %v", name, id, err)
+		}
+		driver.refuse.Store(false)
+		if id, err := r.Keep(t.Context(), "t", text, pruned); err != nil {
+			t.Errorf("%s, after the store came back: %s, %v", name, id, err)
+		}
+		off, driver := open(t, func(c *Config, _ *state.Config) { c.Enabled = false })
+		if id, err := off.Keep(t.Context(), "t", text, pruned); fault.KindOf(err) != fault.Unavailable || id != r.ID("t", text) || driver.puts.Load() != 0 {
+			t.Errorf("%s, recall is off: %s, %v", name, id, err)
+		}
+	}
+}
+
+// I9: who waits for room waits no longer than keep_timeout, and takes nothing.
+func TestI9KeepWaitsItsTurn(t *testing.T) {
+	r, driver := open(t, func(c *Config, _ *state.Config) {
+		c.SpillBytes, c.KeepTimeout = minSpill, unit.Duration(200*time.Millisecond)
+	})
+	if err := r.spill.Acquire(context.Background(), minSpill); err != nil {
+		t.Fatal(err)
+	}
+	if id, err := r.Keep(t.Context(), "t", "text", pruned); fault.KindOf(err) != fault.Full || id == "" || driver.puts.Load() != 0 {
+		t.Errorf("%s, %v", id, err)
+	}
+	r.spill.Release(minSpill)
+	for range 100 {
+		if _, err := r.Keep(t.Context(), "t", strings.Repeat("y", 3000), pruned); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !r.spill.TryAcquire(minSpill) {
+		t.Error("not all room was given back")
+	}
+}
+
+// meddler does something else once the first part of a text is in the store.
+type meddler struct {
+	state.Driver
+	done atomic.Bool
+	do   func()
+}
+
+func (m *meddler) Put(ctx context.Context, items []state.Item, lease state.Lease) error {
+	err := m.Driver.Put(ctx, items, lease)
+	if !m.done.Swap(true) {
+		m.do()
+	}
+	return err
+}
+
+// I1: who keeps a large text while others keep the same, written in another way, loses nothing.
+func TestI1KeptByManyAtOnce(t *testing.T) {
+	text := strings.Repeat("a line of a large file, é\n", 100_000)
+	plain := quote(text)
+	escaped := bytes.ReplaceAll(plain, []byte("é"), []byte(`\u00e9`))
+	keep := func(r *Recall) { _, _ = r.Keep(context.Background(), "t", text, pruned) }
+	cut := func(body []byte) func(*Recall) {
+		return func(r *Recall) {
+			strs, _, _ := jsonscan.New(body, 0).Long(nil, 4000)
+			r.Shrink(context.Background(), Doc{Tenant: "t", From: Origin{"a", "b"}, Body: body, Strings: strs}, DefaultPolicy())
+		}
+	}
+	ways := map[string]func(*Recall){"kept": keep, "cut": cut(plain), "cut, escaped": cut(escaped)}
+	for a, first := range ways {
+		for b, second := range ways {
+			r, driver := open(t, nil)
+			r.store = state.New(&meddler{Driver: driver, do: func() { second(r) }}, state.Default(), time.Now)
+			first(r)
+			if got, err := fetch(t, r, "t", r.ID("t", text)); err != nil || got != text {
+				t.Errorf("%s while %s: %d bytes of %d, %v", b, a, len(got), len(text), err)
+			}
+		}
+	}
+}
+
+// A text that is long only by its escapes is one part, whichever way it came.
+func TestLongOnlyByItsEscapes(t *testing.T) {
+	r, _ := open(t, nil)
+	text := strings.Repeat("é", 300_000)
+	body := []byte(`"` + strings.Repeat(`\u00e9`, 300_000) + `"`)
+	_, s := shrink(t, r, "t", body, DefaultPolicy())
+	if got, err := fetch(t, r, "t", r.ID("t", text)); err != nil || got != text || s.Kept != 1 {
+		t.Errorf("%d bytes of %d, %v", len(got), len(text), err)
+	}
+}
