@@ -23,6 +23,7 @@ import (
 	"github.com/ctxgate/ctxgate/grant"
 	"github.com/ctxgate/ctxgate/hub"
 	"github.com/ctxgate/ctxgate/meter"
+	"github.com/ctxgate/ctxgate/prunerd"
 	"github.com/ctxgate/ctxgate/recall"
 	"github.com/ctxgate/ctxgate/state"
 	"github.com/ctxgate/ctxgate/upstream"
@@ -32,9 +33,11 @@ import (
 type App struct {
 	cfg       config.Config
 	opts      Options
-	door      *hub.Hub
+	door      *hub.Hub // nil where only the pruner is served
+	pruner    *prunerd.Server
 	grants    *grant.Desk
 	main      front.Swap
+	prune     front.Swap // the pruner's listener
 	store     *state.Store
 	ready     front.Readiness
 	listeners []*front.Listener
@@ -66,12 +69,15 @@ func New(ctx context.Context, cfg config.Config, opts Options) (_ *App, err erro
 	if err := a.openAdmin(ctx, metrics); err != nil {
 		return nil, err
 	}
+	if err := a.openPrunerToo(ctx); err != nil {
+		return nil, err
+	}
 	a.door.Start()
 	return a, nil
 }
 
-// build makes everything but the listeners.
-func (a *App) build(ctx context.Context, sole bool) (*Vault, *meter.Meter, error) {
+// found makes what everything else stands on: the store, the connections to others, the pruner.
+func (a *App) found(ctx context.Context) (*Vault, *http.Transport, error) {
 	vault, err := OpenVault(ctx, a.cfg)
 	if err != nil {
 		return nil, nil, err
@@ -82,13 +88,28 @@ func (a *App) build(ctx context.Context, sole bool) (*Vault, *meter.Meter, error
 	a.onRelease(func() error { stopSweeping(); return nil })
 	go vault.Store.Run(sweeping)
 
-	metrics := meter.New(a.opts.Version, func() (meter.Store, bool) {
-		stat, err := vault.Store.Stat(sweeping)
-		return meter.Store{Items: stat.Items, Bytes: stat.Bytes}, err == nil
-	})
-
 	transport := upstream.NewTransport()
 	a.onRelease(func() error { transport.CloseIdleConnections(); return nil })
+
+	a.pruner, err = newPruner(a.cfg, vault, transport, a.opts)
+	if err != nil {
+		return nil, nil, err
+	}
+	a.onRelease(func() error { a.pruner.Close(); return nil })
+	return vault, transport, nil
+}
+
+// build makes everything but the listeners.
+func (a *App) build(ctx context.Context, sole bool) (*Vault, *meter.Meter, error) {
+	vault, transport, err := a.found(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	counting := context.WithoutCancel(ctx)
+	metrics := meter.New(a.opts.Version, func() (meter.Store, bool) {
+		stat, err := vault.Store.Stat(counting)
+		return meter.Store{Items: stat.Items, Bytes: stat.Bytes}, err == nil
+	})
 
 	a.grants, err = grant.New(grant.Deps{Next: transport, Store: vault.Store, Secret: vault.Root})
 	if err != nil {
@@ -98,7 +119,7 @@ func (a *App) build(ctx context.Context, sole bool) (*Vault, *meter.Meter, error
 
 	a.door, err = hub.New(settings(a.cfg), hub.Deps{
 		Transport: a.grants, Recall: vault.Recall, Meter: metrics, Secret: vault.Root, Env: a.opts.Env,
-		Sole: sole, Version: a.opts.Version,
+		Sole: sole, Own: a.own(), Version: a.opts.Version,
 	})
 	if err != nil {
 		return nil, nil, err
@@ -224,7 +245,9 @@ func (a *App) Run(ctx context.Context) error {
 		a.ready.Withdraw()
 		time.Sleep(a.cfg.Front.HTTP.DrainDelay.D())
 	}
-	a.door.End() // streams that have no end of their own
+	if a.door != nil {
+		a.door.End() // streams that have no end of their own
+	}
 	err = errors.Join(err, a.release())
 	slog.Info("stopped")
 	return err
@@ -258,6 +281,8 @@ type Vault struct {
 	Store  *state.Store
 	Recall *recall.Recall
 	Root   []byte // the secret everything else is derived from
+
+	driver state.Driver
 }
 
 // Close closes the store.

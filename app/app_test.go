@@ -35,7 +35,8 @@ func load(t *testing.T, dir, text string) config.Config {
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	loaded, problems := config.Load(path, nil)
+	// The pruner's listener is opened by the tests that ask for it.
+	loaded, problems := config.Load(path, config.Env{"CTXGATE_MCP_PRUNER_LISTEN="})
 	if problems == nil {
 		problems = loaded.Resolve(nil)
 	}
@@ -308,6 +309,9 @@ func TestBusyPortReleasesTheStore(t *testing.T) {
 	for name, mend := range map[string]func(*config.Config){
 		"main":  func(c *config.Config) { c.Front.Listen = busy.Addr().String() },
 		"admin": func(c *config.Config) { c.Admin.Listen = busy.Addr().String() },
+		"pruner": func(c *config.Config) {
+			c.Pruner.Listen, c.Pruner.PruneIDTTL = busy.Addr().String(), 60
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := runtime.NumGoroutine()

@@ -27,7 +27,11 @@ func (a *App) Reload(cfg config.Config) {
 	next.Front.PublicURL = a.cfg.Front.PublicURL
 	next.Front.Listen, next.Admin, next.State, next.Recall = a.cfg.Front.Listen, a.cfg.Admin, a.cfg.State, a.cfg.Recall
 	next.Secret, next.DataDir = a.cfg.Secret, a.cfg.DataDir
-	a.door.Apply(settings(next))
+	next.Pruner = fixedPruner(a.cfg.Pruner, next.Pruner)
+	a.reloadPruner(next)
+	if a.door != nil {
+		a.door.Apply(settings(next))
+	}
 	if a.store != nil {
 		a.main.Set(a.mainHandler(next, a.store))
 	}
@@ -46,6 +50,7 @@ func fixed(old, next config.Config) []string {
 		"recall":     old.Recall != next.Recall,
 		"secret":     old.Secret.Reveal() != next.Secret.Reveal(),
 		"data_dir":   old.DataDir != next.DataDir,
+		"mcp_pruner": fixedPruner(old.Pruner, next.Pruner) != next.Pruner,
 	} {
 		if changed {
 			keys = append(keys, key)

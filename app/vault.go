@@ -14,6 +14,7 @@ import (
 
 	"github.com/ctxgate/ctxgate/config"
 	"github.com/ctxgate/ctxgate/internal/secret"
+	"github.com/ctxgate/ctxgate/internal/unit"
 	"github.com/ctxgate/ctxgate/recall"
 	"github.com/ctxgate/ctxgate/state"
 	"github.com/ctxgate/ctxgate/state/memory"
@@ -35,7 +36,14 @@ func OpenVault(ctx context.Context, cfg config.Config) (*Vault, error) {
 	if err != nil {
 		return nil, errors.Join(err, store.Close())
 	}
-	return &Vault{Store: store, Recall: r, Root: []byte(root.Reveal())}, nil
+	return &Vault{Store: store, Recall: r, Root: []byte(root.Reveal()), driver: driver}, nil
+}
+
+// lasting is recall over the same store with a lifetime of its own: a lease is set by whoever
+// keeps or shows a text, and none shortens another's.
+func (v *Vault) lasting(cfg config.Config, ttl time.Duration) (*recall.Recall, error) {
+	cfg.State.TTL = unit.Duration(ttl)
+	return recall.New(state.New(v.driver, cfg.State, time.Now), v.Root, cfg.Recall)
 }
 
 func openDriver(ctx context.Context, cfg config.Config) (state.Driver, error) {

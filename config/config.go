@@ -14,6 +14,7 @@ import (
 	"github.com/ctxgate/ctxgate/hub"
 	"github.com/ctxgate/ctxgate/internal/secret"
 	"github.com/ctxgate/ctxgate/limit"
+	"github.com/ctxgate/ctxgate/prunerd"
 	"github.com/ctxgate/ctxgate/recall"
 	"github.com/ctxgate/ctxgate/state"
 	"github.com/ctxgate/ctxgate/upstream"
@@ -54,6 +55,9 @@ type Config struct {
 	// Where originals are kept.
 	State state.Config `key:"state"`
 
+	// The line pruner.
+	Pruner prunerd.Config `key:"mcp_pruner"`
+
 	// The operator's listener.
 	Admin admin.Config `key:"admin"`
 
@@ -79,6 +83,7 @@ func Default() Config {
 		Hub:      hub.Default(),
 		Recall:   recall.Default(),
 		State:    state.Default(),
+		Pruner:   prunerd.Default(),
 		Admin:    admin.Default(),
 		Later:    laterDefault(),
 	}
@@ -116,6 +121,7 @@ func Load(path string, env Env) (Loaded, Problems) {
 	}
 	fromEnv, warnings := ApplyEnv(&out.Config, env, "CTXGATE_CONFIG")
 	problems = append(problems, fromEnv...)
+	warnings = append(warnings, out.settlePruner(env)...)
 	for _, w := range warnings {
 		out.Warnings = append(out.Warnings, w.String())
 	}
@@ -138,7 +144,7 @@ func (c Config) validate() []error {
 	for _, part := range []struct {
 		prefix string
 		errs   []error
-	}{{"recall", c.Recall.Validate()}, {"state", c.State.Validate()}, {"admin", c.Admin.Validate()}} {
+	}{{"recall", c.Recall.Validate()}, {"state", c.State.Validate()}, {"mcp_pruner", c.Pruner.Validate()}, {"admin", c.Admin.Validate()}} {
 		for _, err := range part.errs {
 			problems = append(problems, fmt.Errorf("%s.%w", part.prefix, err))
 		}

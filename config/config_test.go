@@ -227,7 +227,6 @@ func TestWarnings(t *testing.T) {
 	got := strings.ReplaceAll(strings.Join(l.Warnings, "\n"), "testdata/", "")
 	want := `CTXGATE_MASKNG_MAX_CHARS: unknown variable, not used; did you mean "CTXGATE_MASKING_MAX_CHARS"?
 compose-full.toml:49: observation_masking: is not acted on by this version
-compose-full.toml:57: mcp_pruner: is not served by this version
 compose-full.toml:74: providers: are not served by this version`
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)

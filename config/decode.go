@@ -44,6 +44,8 @@ func (d *decoder) table(n *node, v reflect.Value, path string) {
 		val := n.vals[key]
 		switch {
 		case !known && path == "" && key == schemaKey:
+		case !known && onlyIn(v.Type(), key) != "":
+			d.problem(val.line, child(path, key), "is not read from a file: set %s in the environment", onlyIn(v.Type(), key))
 		case !known:
 			d.problem(val.line, child(path, key), "%s", d.unknown(key, list))
 		case val.kind == nullKind:
@@ -52,6 +54,16 @@ func (d *decoder) table(n *node, v reflect.Value, path string) {
 			d.value(val, f.In(v), at{child(path, key), f.Tag, literalOK(f.Tag)})
 		}
 	}
+}
+
+// onlyIn is the variable that a key which is none stands for, where there is one.
+func onlyIn(t reflect.Type, key string) string {
+	for _, f := range EnvFields(t) {
+		if f.Key == key {
+			return f.own()[0]
+		}
+	}
+	return ""
 }
 
 func (d *decoder) value(n *node, v reflect.Value, at at) {

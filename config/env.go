@@ -20,10 +20,15 @@ func (f Field) Variables(path string) []string {
 	}
 	name := strings.NewReplacer(".", "_", "-", "_").Replace(strings.ToUpper(child(path, f.Key)))
 	names := []string{envPrefix + name}
-	if more := f.Tag.Get("env"); more != "" {
-		names = append(names, strings.Split(more, ",")...)
+	return append(names, f.own()...)
+}
+
+// own are the variables that a field names itself.
+func (f Field) own() []string {
+	if names := f.Tag.Get("env"); names != "" {
+		return strings.Split(names, ",")
 	}
-	return names
+	return nil
 }
 
 // ApplyEnv lays the environment over dst, a pointer to a config struct: CTXGATE_MASKING_MAX_CHARS
@@ -98,6 +103,9 @@ func bindings(v reflect.Value, path string) []binding {
 		} else if names := f.Variables(path); names != nil {
 			list = append(list, binding{names, f, f.In(v)})
 		}
+	}
+	for _, f := range EnvFields(v.Type()) {
+		list = append(list, binding{f.own(), f, f.In(v)})
 	}
 	return list
 }

@@ -20,6 +20,7 @@ var (
 //
 //	key:"name"       the key; a field without this tag is not configurable
 //	key:",inline"    a struct whose keys belong to the table around it
+//	key:"name,env"   no key: only the variables of the tag env set it, and a file must not
 //	oneof:"a,b"      the values a text may have
 //	min:"1" max:"9"  the bounds of a number, a duration or a size
 //	literal:"ok"     a secret may be written out
@@ -51,7 +52,24 @@ func Fields(t reflect.Type) []Field {
 				f.index = append(slices.Clone(sf.Index), f.index...)
 				fields = append(fields, f)
 			}
+		case opt == onlyEnv:
 		case name != "" && sf.IsExported():
+			fields = append(fields, Field{
+				Key: name, Name: sf.Name, Owner: t, Type: sf.Type, Tag: sf.Tag, index: sf.Index,
+			})
+		}
+	}
+	return fields
+}
+
+// onlyEnv marks what no file may say.
+const onlyEnv = "env"
+
+// EnvFields lists what only variables set in a struct of this type.
+func EnvFields(t reflect.Type) []Field {
+	var fields []Field
+	for sf := range t.Fields() {
+		if name, opt, _ := strings.Cut(sf.Tag.Get("key"), ","); opt == onlyEnv {
 			fields = append(fields, Field{
 				Key: name, Name: sf.Name, Owner: t, Type: sf.Type, Tag: sf.Tag, index: sf.Index,
 			})

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/ctxgate/ctxgate/front"
 	"github.com/ctxgate/ctxgate/internal/secret"
 	"github.com/ctxgate/ctxgate/internal/unit"
 )
@@ -15,9 +14,6 @@ import (
 type Later struct {
 	// Masking of old tool results in conversations. Read and checked, but not yet acted on.
 	Observation Observation `key:"observation_masking"`
-
-	// The line pruner. Read and checked, but not yet served.
-	Pruner Pruner `key:"mcp_pruner"`
 
 	// LLM providers. Read and checked, but not yet served.
 	Providers []Provider `key:"providers"`
@@ -43,22 +39,6 @@ type Schema1 struct {
 	Placeholder string `key:"placeholder_template"`
 	// When the window moves. Default "auto".
 	Advance string `key:"advance" oneof:"turn,stride,pressure,auto"`
-}
-
-// Pruner is the pruner's listener and engine.
-type Pruner struct {
-	// The pruner's address. Default "127.0.0.1:8006"; empty means none.
-	Listen string `key:"listen"`
-	// Which engine scores lines. Default "heuristic".
-	Backend string `key:"backend" oneof:"heuristic,deepinfra,cloud,rerank"`
-	// The longest the cloud may take, in milliseconds. Default 20000.
-	TimeoutMS int `key:"deepinfra_timeout_ms" min:"1"`
-	// The most documents sent to the cloud at once. Default 64.
-	MaxDocs int `key:"deepinfra_max_docs" min:"1"`
-	// How long scores are cached, in seconds. Default 30.
-	CacheTTL int `key:"cache_ttl_s" min:"0"`
-	// How many scores are cached. Default 256.
-	CacheMax int `key:"cache_max_entries" min:"0"`
 }
 
 // Provider is one LLM API.
@@ -99,17 +79,11 @@ func laterDefault() Later {
 			Enabled: true, WindowTurns: 8, KeepErrors: true, Advance: "auto",
 			Placeholder: "[Observation masquée: résultat d’outil ancien (tool_call_id={tool_call_id}, outil={tool_name}, chars={original_chars})]",
 		}},
-		Pruner: Pruner{Listen: "127.0.0.1:8006", Backend: "heuristic", TimeoutMS: 20000, MaxDocs: 64, CacheTTL: 30, CacheMax: 256},
 	}
 }
 
 func (l Later) validate() []error {
 	var problems []error
-	if l.Pruner.Listen != "" {
-		if err := front.CheckAddress(l.Pruner.Listen); err != nil {
-			problems = append(problems, fmt.Errorf("mcp_pruner.listen: %w", err))
-		}
-	}
 	names := map[string]bool{}
 	for i, p := range l.Providers {
 		at := fmt.Sprintf("providers[%d].", i)
@@ -136,7 +110,6 @@ func (l *Loaded) notYet() []string {
 		}
 	}
 	say("observation_masking", "is not acted on by this version")
-	say("mcp_pruner", "is not served by this version")
 	say("providers", "are not served by this version")
 	return out
 }

@@ -81,7 +81,7 @@ func eachSecret(v reflect.Value, path string, visit func(string, secret.Text) se
 			eachSecret(v.Elem(), path, visit)
 		}
 	case reflect.Struct:
-		for _, f := range Fields(v.Type()) {
+		for _, f := range append(Fields(v.Type()), EnvFields(v.Type())...) {
 			eachSecret(f.In(v), child(path, f.Key), visit)
 		}
 	case reflect.Slice:

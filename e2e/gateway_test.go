@@ -42,7 +42,8 @@ func launch(dir, log string, env []string, args ...string) (*gateway, error) {
 	defer stderr.Close()
 	g := &gateway{log: log, ended: make(chan struct{})}
 	g.cmd = exec.Command(binary, append([]string{"serve"}, args...)...)
-	g.cmd.Dir, g.cmd.Env, g.cmd.Stderr = dir, env, stderr
+	// The pruner has an address of its own, which is open only where a test asks for it.
+	g.cmd.Dir, g.cmd.Env, g.cmd.Stderr = dir, append([]string{"CTXGATE_MCP_PRUNER_LISTEN="}, env...), stderr
 	if err := g.cmd.Start(); err != nil {
 		return nil, err
 	}

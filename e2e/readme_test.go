@@ -14,7 +14,7 @@ import (
 // The README's start, copied line by line into a shell, works from a clean copy of the
 // repository in an empty home.
 func TestReadmeStart(t *testing.T) {
-	for _, address := range []string{"127.0.0.1:8000", "127.0.0.1:8090"} {
+	for _, address := range []string{"127.0.0.1:8000", "127.0.0.1:8006", "127.0.0.1:8090"} {
 		ln, err := net.Listen("tcp", address)
 		if err != nil {
 			t.Skipf("the README's start needs %s, which is taken: %v", address, err)

@@ -22,7 +22,7 @@ const maxRounds = 32
 // call carries one request to its server and the reply back. This is the path the gateway exists
 // for; read it first.
 func (h *Hub) call(ctx context.Context, req *request) (reply, error) {
-	if req.Method == mcp.ToolsCall && req.Name == recoverTool {
+	if req.Method == mcp.ToolsCall && req.Name == recoverTool && !req.plan.own[req.only].offers(recoverTool) {
 		return h.recoverText(ctx, req)
 	}
 	if _, ok := req.params.Get("requestState"); ok && h.ownState(req) {
@@ -32,7 +32,13 @@ func (h *Hub) call(ctx context.Context, req *request) (reply, error) {
 	if err != nil {
 		return reply{}, err
 	}
-	front.Note(ctx, slog.String("server", to.remote.ID()), slog.String("name", clip(to.name)))
+	front.Note(ctx, slog.String("server", to.server()), slog.String("name", clip(to.name)))
+	if to.own != nil {
+		return h.callOwn(ctx, req, to)
+	}
+	var mine []jsonscan.Change
+	to.goal, mine = h.takeFocus(ctx, req, to.server(), to.name)
+	to.changes = append(to.changes, mine...)
 	lane, release, err := to.remote.Pick(ctx, req.from())
 	if err != nil {
 		return reply{}, err
@@ -173,9 +179,11 @@ func (h *Hub) shrink(ctx context.Context, req *request, to target, m rpc.Message
 	if req.Method == mcp.ToolsCall {
 		tool = to.name
 	}
+	how := req.plan.rules.find(server, tool)
 	cut := h.recall.Shrink(ctx, recall.Doc{
 		Tenant: req.who.Tenant(), From: recall.Origin{Server: server, Tool: clip(to.name)}, Body: m.Body, Strings: strings,
-	}, req.plan.rules.find(server, tool))
+		Focus: how.focus(to.goal),
+	}, how.Policy)
 	h.count(ctx, server, m.Reply, cut.Edits, cut)
 	return cut.Edits
 }

@@ -11,7 +11,6 @@ import (
 
 	"github.com/ctxgate/ctxgate/jsonscan"
 	"github.com/ctxgate/ctxgate/mcp"
-	"github.com/ctxgate/ctxgate/upstream"
 )
 
 // kind is one of the things that servers list.
@@ -54,6 +53,7 @@ type entry struct {
 	key    string // the server's own name for it
 	shown  string // the name here
 	raw    []byte // the item, under the name here
+	asks   bool   // a tool that is listed with what calls look for (focusKey)
 
 	fits *regexp.Regexp // the addresses that a template under its own name can make
 }
@@ -71,11 +71,14 @@ type catalog struct {
 
 // offer is what one server listed.
 type offer struct {
-	remote *upstream.Remote
+	server string
+	own    bool   // it is part of the gateway
 	prefix string // always, auto or never
 	items  [kinds][]item
 	ttl    time.Duration
 	known  bool // it has been read; else the server is missing
+
+	asks func(tool string) bool // which tools to list with what calls look for; nil for none
 }
 
 // item is a thing as its server listed it.
@@ -106,12 +109,15 @@ func (c *catalog) add(k kind, o offer, naming Naming, clash map[string]bool) {
 	items := slices.Clone(o.items[k])
 	slices.SortStableFunc(items, func(a, b item) int { return strings.Compare(a.key, b.key) })
 	for _, it := range items {
-		e := entry{server: o.remote.ID(), key: it.key, shown: it.key, raw: it.raw}
+		e := entry{server: o.server, key: it.key, shown: it.key, raw: it.raw}
+		if k == tools && o.asks != nil && o.asks(it.key) {
+			e.raw, e.asks = offerFocus(it.raw)
+		}
 		if o.prefix == "always" || o.prefix == "auto" && clash[it.key] {
 			e.shown = show(k, e.server, it.key, naming)
-			e.raw = renamed(it.raw, listing[k].key, e.shown)
+			e.raw = renamed(e.raw, listing[k].key, e.shown)
 		}
-		if at, taken := c.byShown[k][e.shown]; taken || k == tools && e.shown == recoverTool {
+		if at, taken := c.byShown[k][e.shown]; taken || k == tools && e.shown == recoverTool && !o.own {
 			first := "the gateway"
 			if taken {
 				first = c.lists[k][at].server
@@ -157,11 +163,14 @@ func clashes(offers []offer, k kind) map[string]bool {
 		owner[recoverTool] = "" // the gateway's own
 	}
 	for _, o := range offers {
+		if o.own {
+			continue // their names always carry the id
+		}
 		for _, it := range o.items[k] {
-			if first, ok := owner[it.key]; ok && first != o.remote.ID() {
+			if first, ok := owner[it.key]; ok && first != o.server {
 				clash[it.key] = true
 			}
-			owner[it.key] = o.remote.ID()
+			owner[it.key] = o.server
 		}
 	}
 	return clash
@@ -205,7 +214,7 @@ func (c *catalog) find(k kind, shown string) (entry, bool) {
 // only is the catalog of one server under its own names.
 func only(offers []offer, server string) *catalog {
 	for _, o := range offers {
-		if o.remote.ID() == server {
+		if o.server == server {
 			o.prefix = "never"
 			return build([]offer{o}, Naming{})
 		}

@@ -57,6 +57,7 @@ type setup struct {
 	upstream  upstream.Config
 	recall    recall.Config
 	driver    state.Driver
+	own       []hub.Own
 	transport http.RoundTripper
 	mount     func(*http.ServeMux)
 }
@@ -95,7 +96,7 @@ func open(t testing.TB, base string, mend func(*setup)) *gateway {
 	}
 	m := meter.New("test", func() (meter.Store, bool) { return meter.Store{}, true })
 	door, err := hub.New(hub.Settings{Hub: s.hub, HTTP: s.http, Auth: s.auth, Limit: s.limit, Upstream: s.upstream},
-		hub.Deps{Transport: s.transport, Recall: r, Meter: m, Secret: bytes.Repeat([]byte("k"), recall.MinSecret), Version: "test"})
+		hub.Deps{Transport: s.transport, Recall: r, Meter: m, Secret: bytes.Repeat([]byte("k"), recall.MinSecret), Own: s.own, Version: "test"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,8 +11,9 @@
 // names, list.go pages it; park.go takes a server's question to the client that caused it; apply.go
 // is a reload; subscribe.go and events.go tell clients what changed. http.go, stream.go and stdio.go are the
 // doors, modern.go and legacy.go the two eras at them (legacy.go and session.go go when the older
-// era does); relay.go is the gateway of one message, recover.go the tool that reads back, policy.go
-// says how a tool's strings are cut, errors.go what a failure looks like.
+// era does); relay.go is the gateway of one message, recover.go the tool that reads back, own.go the
+// servers that are part of the gateway, policy.go says how a tool's strings are cut, focus.go by
+// what a call looks for, errors.go what a failure looks like.
 //
 // Invariants: a request is read once, strictly; of what it says only names, protocol metadata and
 // the proxy member differ on the far side, and of a reply only what was cut, the id, and what the
@@ -73,6 +74,7 @@ type Deps struct {
 	Secret    []byte   // the root of session tokens
 	Env       []string // the gateway's environment, of which programs get a part
 	Sole      bool     // there is one client only, on stdin and stdout
+	Own       []Own    // servers that are part of the gateway
 	Version   string
 }
 
@@ -96,6 +98,8 @@ type plan struct {
 	remotes map[string]*upstream.Remote
 	prefix  map[string]string        // when names of a server carry its id: always, auto or never
 	raw     map[string]*upstream.RPC // servers of plain JSON-RPC, for messages that go as they came
+	owns    []*own                   // servers that are part of the gateway, in their order
+	own     map[string]*own          // and by id
 	users   atomic.Int64             // requests that are being decided under it
 }
 
@@ -164,6 +168,7 @@ func (h *Hub) newPlan(s Settings, old *plan) *plan {
 			p.raw[entry.ID] = upstream.NewRPC(entry, s.Upstream, h.deps.Transport)
 		}
 	}
+	p.addOwn(h.deps)
 	return p
 }
 

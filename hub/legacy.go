@@ -184,7 +184,7 @@ func (h *Hub) streamSession(w http.ResponseWriter, r *http.Request) (*session, e
 		return nil, errNoGet
 	}
 	held, err := h.sessionOf(r, req)
-	if err == nil && req.only != "" && !p.knows(req.only) {
+	if err == nil && req.only != "" && !p.serves(req.only) {
 		err = fault.New(fault.NotFound, "there is no such server")
 	}
 	if err != nil {

@@ -19,7 +19,7 @@ func (h *Hub) list(c *catalog, k kind, req *request) (reply, error) {
 		return reply{}, err
 	}
 	entries := c.lists[k]
-	if k == tools {
+	if c.extra(k) > 0 {
 		entries = append(entries[:len(entries):len(entries)], entry{shown: recoverTool, raw: recoverItem})
 	}
 	end := min(p.from+p.limit, len(entries))
@@ -92,13 +92,14 @@ func pageOf(c *catalog, k kind, req *request) (page, error) {
 	if most := len(c.lists[k]) + 1; n > most {
 		return page{}, errCursor
 	}
-	p.from = min(n, len(c.lists[k])+extra(k))
+	p.from = min(n, len(c.lists[k])+c.extra(k))
 	return p, nil
 }
 
-// extra is how many things of a kind the gateway itself offers.
-func extra(k kind) int {
-	if k == tools {
+// extra is how many things of a kind are listed besides those of the servers: the gateway's own
+// tool, but where one of the servers that are part of it has it under that name.
+func (c *catalog) extra(k kind) int {
+	if _, taken := c.find(tools, recoverTool); k == tools && !taken {
 		return 1
 	}
 	return 0

@@ -164,7 +164,7 @@ func oneHeader(r *http.Request, name string) (string, error) {
 func (h *Hub) checkParams(r *http.Request, req *request) error {
 	e, ok := h.shelves.seen(req, tools, req.Name)
 	if req.only != "" {
-		e, ok = h.shelves.single(r.Context(), req).find(tools, req.Name)
+		e, ok = h.shelves.single(r.Context(), req, req.only).find(tools, req.Name)
 	}
 	if !ok {
 		return nil

@@ -31,7 +31,7 @@ func (h *Hub) readOffer(r *upstream.Remote, who upstream.Who) (offer, *upstream.
 	if err != nil {
 		return offer{}, nil, err
 	}
-	o := offer{remote: r, ttl: h.plan.Load().Upstream.ListTTL.D(), known: true}
+	o := offer{ttl: h.plan.Load().Upstream.ListTTL.D(), known: true}
 	for k := range kinds {
 		if !conn.Hello().Offers(listing[k].capability) {
 			continue

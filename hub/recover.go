@@ -21,9 +21,11 @@ const recoverTool = "recover_text"
 
 var recoverItem = []byte(`{"name":"` + recoverTool + `","title":"Read back text that was cut",` +
 	`"description":"Gives back text that was cut from a tool result. Where a result says [recover: prune_id=prn_… chars=…], call this ` +
-	`with that prune_id. Without ranges, pattern or chars it gives the whole original; prefer a part of it.",` +
+	`with that prune_id and those chars. Where it says ⟦PRUNÉ: prune_id=prn_… lignes A-B (N) …⟧, N lines were left out: call this with ` +
+	`that prune_id and ranges from start_line A to end_line B. Without ranges, pattern or chars it gives the whole original; prefer a ` +
+	`part of it.",` +
 	`"inputSchema":{"type":"object","properties":{` +
-	`"prune_id":{"type":"string","description":"The id in the recover line."},` +
+	`"prune_id":{"type":"string","description":"The id in the recover line or the marker."},` +
 	`"ranges":{"type":"array","description":"Lines to read, counted from 1, both ends included.","items":{"type":"object","properties":{` +
 	`"start_line":{"type":"integer","minimum":1},"end_line":{"type":"integer","minimum":1}},` +
 	`"required":["start_line","end_line"],"additionalProperties":false}},` +

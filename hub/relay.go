@@ -57,14 +57,18 @@ func (h *Hub) readRPC(w http.ResponseWriter, r *http.Request, req *request, body
 func (h *Hub) relay(w http.ResponseWriter, r *http.Request, req *request) error {
 	ctx := r.Context()
 	id := r.PathValue("server")
-	remote, ok := req.plan.remotes[id]
-	if !ok {
+	remote := req.plan.remotes[id]
+	if !req.plan.serves(id) {
 		return fault.New(fault.NotFound, "unknown server "+strconv.Quote(clip(id)))
 	}
 	if err := h.admit(req.plan, req); err != nil {
 		return err
 	}
 	front.Note(ctx, slog.String("server", id), slog.String("rpc", clip(req.Method)))
+	if remote == nil {
+		h.relayOwn(w, r, req, req.plan.own[id])
+		return nil
+	}
 	if req.IsNotification() {
 		err := h.timed(id, func() error { return h.notifyRaw(ctx, req, remote) })
 		if err != nil { // a notification has no reply to put this into
@@ -77,10 +81,11 @@ func (h *Hub) relay(w http.ResponseWriter, r *http.Request, req *request) error 
 	if req.Method == mcp.ToolsCall {
 		tool = req.Name
 	}
-	policy := req.plan.rules.find(id, tool)
+	how := req.plan.rules.find(id, tool)
+	goal, changes := h.takeFocus(ctx, req, id, tool)
 	var got rpc.Reply
 	err := h.timed(id, func() (err error) {
-		got, err = h.callRaw(ctx, req, remote, policy)
+		got, err = h.callRaw(ctx, req, remote, how.Policy, changes)
 		return err
 	})
 	if err != nil {
@@ -88,7 +93,8 @@ func (h *Hub) relay(w http.ResponseWriter, r *http.Request, req *request) error 
 	}
 	cut := h.recall.Shrink(ctx, recall.Doc{
 		Tenant: req.who.Tenant(), From: recall.Origin{Server: id, Tool: clip(req.Name)}, Body: got.Body, Strings: got.Strings,
-	}, policy)
+		Focus: how.focus(goal),
+	}, how.Policy)
 	edits := restoreID(got, req.Request, cut.Edits)
 	h.count(ctx, id, got, edits, cut)
 	h.sendRPC(w, r, got.Body, edits)
@@ -99,7 +105,7 @@ func (h *Hub) relay(w http.ResponseWriter, r *http.Request, req *request) error 
 // where it keeps one.
 func (h *Hub) notifyRaw(ctx context.Context, req *request, remote *upstream.Remote) error {
 	if raw := req.plan.raw[remote.ID()]; raw != nil {
-		return raw.Notify(ctx, req.bare())
+		return raw.Notify(ctx, req.bare(nil))
 	}
 	if strings.HasPrefix(req.Method, mcp.Initialized) || req.Method == mcp.Cancelled {
 		return nil
@@ -107,25 +113,28 @@ func (h *Hub) notifyRaw(ctx context.Context, req *request, remote *upstream.Remo
 	return remote.Shared().Notify(req.Method, req.params.With([]jsonscan.Change{{Key: "proxy"}}, nil))
 }
 
-// bare is the message as it came or, where it holds a token that is ours alone, without it (A8).
-func (r *request) bare() []byte {
-	if _, ok := r.params.Get("proxy"); !ok {
-		return r.Body
+// bare is the message as it came or, where it holds what is ours alone, without that: a token (A8),
+// and what the changes take away.
+func (r *request) bare(changes []jsonscan.Change) []byte {
+	if _, ok := r.params.Get("proxy"); ok {
+		changes = append(changes, jsonscan.Change{Key: "proxy"})
 	}
 	top, err := jsonscan.FieldsOf(r.Body)
-	if err != nil {
+	if len(changes) == 0 || err != nil {
 		return r.Body
 	}
-	return top.With(jsonscan.Change{Key: "params", Value: r.params.With([]jsonscan.Change{{Key: "proxy"}}, nil)})
+	return top.With(jsonscan.Change{Key: "params", Value: r.params.With(changes, nil)})
 }
 
 // callRaw asks the server and checks that what it answers is a reply to this request.
-func (h *Hub) callRaw(ctx context.Context, req *request, remote *upstream.Remote, policy recall.Policy) (rpc.Reply, error) {
+func (h *Hub) callRaw(
+	ctx context.Context, req *request, remote *upstream.Remote, policy recall.Policy, changes []jsonscan.Change,
+) (rpc.Reply, error) {
 	raw := req.plan.raw[remote.ID()]
 	if raw == nil {
-		return h.callConnected(ctx, req, remote)
+		return h.callConnected(ctx, req, remote, changes)
 	}
-	body, err := raw.Call(ctx, req.bare())
+	body, err := raw.Call(ctx, req.bare(changes))
 	if err != nil {
 		return rpc.Reply{}, err
 	}
@@ -142,7 +151,9 @@ func (h *Hub) callRaw(ctx context.Context, req *request, remote *upstream.Remote
 }
 
 // callConnected makes the call over the server's MCP connection, whose greeting is done.
-func (h *Hub) callConnected(ctx context.Context, req *request, remote *upstream.Remote) (rpc.Reply, error) {
+func (h *Hub) callConnected(
+	ctx context.Context, req *request, remote *upstream.Remote, changes []jsonscan.Change,
+) (rpc.Reply, error) {
 	lane := remote.Shared()
 	if lane == nil {
 		return rpc.Reply{}, fault.New(fault.Unavailable, "the server is not started")
@@ -157,7 +168,9 @@ func (h *Hub) callConnected(ctx context.Context, req *request, remote *upstream.
 		}
 		return ownReply(req, greetingOf(conn.Hello(), remote.ID())), nil
 	}
-	m, err := lane.Call(ctx, &upstream.Call{Method: req.Method, Params: req.params, Changes: []jsonscan.Change{{Key: "proxy"}}})
+	m, err := lane.Call(ctx, &upstream.Call{
+		Method: req.Method, Params: req.params, Changes: append(changes, jsonscan.Change{Key: "proxy"}),
+	})
 	return m.Reply, err
 }
 

@@ -13,10 +13,26 @@ import (
 
 // target is where a request goes, and what of its params is different there.
 type target struct {
-	remote  *upstream.Remote
-	name    string // the server's own name of the tool, prompt or resource
+	remote  *upstream.Remote // nil where own is not
+	own     *own             // a server that is part of the gateway
+	name    string           // the server's own name of the tool, prompt or resource
 	changes []jsonscan.Change
 	rename  func(uri string) string // a resource's name here, for what the reply says; nil to leave it
+	goal    string                  // what the call looks for in the result; "" when it does not say
+}
+
+// target is a thing of a server, by the server's own name for it.
+func (p *plan) target(server, name string) target {
+	return target{remote: p.remotes[server], own: p.own[server], name: name}
+}
+
+func (t target) found() bool { return t.remote != nil || t.own != nil }
+
+func (t target) server() string {
+	if t.own != nil {
+		return t.own.ID
+	}
+	return t.remote.ID()
 }
 
 // route finds the server that a request is for.
@@ -41,33 +57,41 @@ func (h *Hub) route(ctx context.Context, req *request) (target, error) {
 
 // whole sends everything to the one server of the door.
 func (h *Hub) whole(req *request) (target, error) {
-	return target{remote: req.plan.remotes[req.only]}, nil
+	t := req.plan.target(req.only, "")
+	if t.remote == nil { // a server of our own has tools, and nothing else
+		return target{}, fault.New(fault.NoMethod, "Method not found")
+	}
+	return t, nil
 }
 
 func (h *Hub) byName(ctx context.Context, req *request, k kind, key, shown string) (target, error) {
 	if shown == "" {
 		return target{}, invalidParams("params." + key + " is missing")
 	}
-	if req.only != "" {
-		return target{remote: req.plan.remotes[req.only], name: shown}, nil
-	}
 	var t target
-	if e, ok := h.shelves.seen(req, k, shown); ok {
-		t = target{remote: req.plan.remotes[e.server], name: e.key}
-	} else if server, name, ok := splitName(shown, req.plan.Hub.Naming.Separator, req.plan.knows); ok {
-		t = target{remote: req.plan.remotes[server], name: name}
+	if req.only != "" {
+		t = req.plan.target(req.only, shown)
+	} else if e, ok := h.shelves.seen(req, k, shown); ok {
+		t = req.plan.target(e.server, e.key)
+	} else if server, name, ok := splitName(shown, req.plan.Hub.Naming.Separator, req.plan.serves); ok {
+		t = req.plan.target(server, name)
 	} else if e, ok := h.shelves.wait(ctx, req).find(k, shown); ok { // it may be of a server that is still starting
-		t = target{remote: req.plan.remotes[e.server], name: e.key}
+		t = req.plan.target(e.server, e.key)
 	}
-	if t.remote == nil {
+	if !t.found() || t.own != nil && k != tools {
 		return target{}, fault.New(fault.NotFound, "unknown "+listing[k].member[:len(listing[k].member)-1]+" "+strconv.Quote(clip(shown)))
+	}
+	if req.only != "" || t.own != nil { // under its own name
+		return t, nil
 	}
 	t.rename = h.renamer(req, t.remote)
 	t.changes = []jsonscan.Change{{Key: key, Value: mcp.Quote(t.name)}}
 	return t, nil
 }
 
-func (p *plan) knows(server string) bool { return p.remotes[server] != nil }
+// knows says whether a server is behind the gateway; serves, whether it can be asked here.
+func (p *plan) knows(server string) bool  { return p.remotes[server] != nil }
+func (p *plan) serves(server string) bool { return p.knows(server) || p.own[server] != nil }
 
 // renamer gives the common names of a server's resources; under auto, of those that would lead
 // elsewhere without one.
@@ -91,8 +115,11 @@ func (h *Hub) byURI(ctx context.Context, req *request, key, shown string) (targe
 	if shown == "" {
 		return target{}, invalidParams("params." + key + " is missing")
 	}
+	if req.only != "" && req.plan.knows(req.only) {
+		return req.plan.target(req.only, shown), nil
+	}
 	if req.only != "" {
-		return target{remote: req.plan.remotes[req.only], name: shown}, nil
+		return target{}, h.noResource(req, shown)
 	}
 	t, ok := h.resource(req, h.shelves.now(req), shown)
 	if !ok {

@@ -41,7 +41,7 @@ func (h *Hub) serve(ctx context.Context, req *request) (reply, error) {
 	if err := h.admit(req.plan, req); err != nil {
 		return reply{}, err
 	}
-	if req.only != "" && !req.plan.knows(req.only) {
+	if req.only != "" && !req.plan.serves(req.only) {
 		return reply{}, fault.New(fault.NotFound, "there is no such server")
 	}
 	m, ok := methods[req.Method]
@@ -71,7 +71,7 @@ func (h *Hub) listenedElsewhere(_ context.Context, _ *request) (reply, error) {
 func (h *Hub) lists(ctx context.Context, req *request) (reply, error) {
 	k, _ := kindOf(req.Method)
 	if req.only != "" {
-		return h.list(h.shelves.single(ctx, req), k, req)
+		return h.list(h.shelves.single(ctx, req, req.only), k, req)
 	}
 	return h.list(h.shelves.wait(ctx, req), k, req)
 }

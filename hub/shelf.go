@@ -86,9 +86,10 @@ func (s *shelves) of(req *request) *class {
 			s.drop()
 		}
 		c = &class{name: name, who: who, shelf: map[string]*shelf{}}
-		empty := build(nil, Naming{})
-		empty.ttl = 0
-		c.catalog.Store(empty)
+		p := s.hub.plan.Load()
+		first := build(s.offers(c, p), p.Hub.Naming) // what is there without any server
+		first.ttl = 0
+		c.catalog.Store(first)
 		s.classes[name] = c
 	}
 	c.used.Store(time.Now().UnixNano())
@@ -126,7 +127,6 @@ func (s *shelves) stock(c *class, r *upstream.Remote) *shelf {
 		sh.offer = old.offer // until the new server has spoken
 		sh.offer.known = false
 	}
-	sh.offer.remote = r
 	c.shelf[r.ID()] = sh
 	if s.slow(r) && c.name != "" {
 		sh.settle()
@@ -203,28 +203,35 @@ func (s *shelves) settled(ctx context.Context, req *request, servers []*upstream
 }
 
 // single is the catalog of one server under its own names.
-func (s *shelves) single(ctx context.Context, req *request) *catalog {
-	s.settled(ctx, req, []*upstream.Remote{req.plan.remotes[req.only]})
+func (s *shelves) single(ctx context.Context, req *request, server string) *catalog {
+	var behind []*upstream.Remote
+	if r := req.plan.remotes[server]; r != nil {
+		behind = append(behind, r)
+	}
+	s.settled(ctx, req, behind)
 	c := s.of(req)
-	if found, ok := c.singles.Load(req.only); ok {
+	if found, ok := c.singles.Load(server); ok {
 		return found.(*catalog) //nolint:forcetypeassert // nothing else is stored there
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	made := only(s.offers(c, req.plan), req.only)
-	c.singles.Store(req.only, made) // with the lock, or it could be older than the catalog
+	made := only(s.offers(c, req.plan), server)
+	c.singles.Store(server, made) // with the lock, or it could be older than the catalog
 	return made
 }
 
-// offers are those of a plan's servers, in its order; the lock is held.
+// offers are those of a plan's servers, in its order, and then our own; the lock is held.
 func (s *shelves) offers(c *class, p *plan) []offer {
 	var out []offer
 	for _, r := range p.order {
 		if sh := c.shelf[r.ID()]; sh != nil {
 			o := sh.offer
-			o.remote, o.prefix = r, p.prefix[r.ID()]
+			o.server, o.prefix, o.asks = r.ID(), p.prefix[r.ID()], p.rules.asker(r.ID())
 			out = append(out, o)
 		}
+	}
+	for _, one := range p.owns {
+		out = append(out, one.offer)
 	}
 	return out
 }

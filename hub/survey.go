@@ -33,5 +33,8 @@ func (h *Hub) Survey(ctx context.Context) (found []Finding, clashes []string) {
 		found = append(found, Finding{Server: r.ID(), Line: fmt.Sprintf("MCP %s, %d tools, %d prompts, %d resources, %d templates",
 			hello.Version, len(o.items[tools]), len(o.items[prompts]), len(o.items[resources]), len(o.items[templates]))})
 	}
+	for _, o := range req.plan.owns {
+		found = append(found, Finding{Server: o.ID, Line: fmt.Sprintf("built in, %d tools", len(o.items))})
+	}
 	return found, h.shelves.now(req).clashes
 }

@@ -55,7 +55,7 @@ func build(t testing.TB, mend func(*setup), sole bool, fars ...*far) *yard {
 	}
 	y.meter = meter.New("test", func() (meter.Store, bool) { return meter.Store{}, true })
 	y.door, err = hub.New(y.settings(), hub.Deps{
-		Transport: transport, Recall: y.recall, Meter: y.meter, Secret: rootSecret, Env: os.Environ(), Sole: sole, Version: "test",
+		Transport: transport, Recall: y.recall, Meter: y.meter, Secret: rootSecret, Env: os.Environ(), Sole: sole, Own: y.set.own, Version: "test",
 	})
 	if err != nil {
 		t.Fatal(err)

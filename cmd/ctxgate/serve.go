@@ -16,8 +16,9 @@ func serveCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Run the gateway",
-		Long: `Run the gateway: the main listener for agents (127.0.0.1:8000) and the admin listener for
-you (127.0.0.1:8090, /metrics; the token is in the data directory unless you set one).
+		Long: `Run the gateway: the main listener for agents (127.0.0.1:8000), the pruner's (127.0.0.1:8006)
+and the admin listener for you (127.0.0.1:8090, /metrics; the token is in the data directory
+unless you set one).
 
 Agents reach all servers at http://127.0.0.1:8000/mcp, and one of them, under its own
 names, at /mcp/ID.

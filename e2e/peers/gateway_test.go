@@ -66,7 +66,9 @@ func settle(home string, servers []server) (site, error) {
 }
 
 // environ is all that a gateway gets to know of this machine.
-func environ(home string) []string { return []string{"HOME=" + home, "PATH=" + os.Getenv("PATH")} }
+func environ(home string) []string {
+	return []string{"HOME=" + home, "PATH=" + os.Getenv("PATH"), "CTXGATE_MCP_PRUNER_LISTEN="} // several run side by side
+}
 
 var mainListener = regexp.MustCompile(`listener"?[=:]"?main"?[ ,]"?address"?[=:]"?([0-9.:]+)`)
 
