@@ -6,11 +6,12 @@ SHELL := /bin/bash
 export CGO_ENABLED ?= 0
 TOOL := go tool -modfile=tools/go.mod
 FUZZTIME ?= 10s
+PRUNEBENCH ?= ../shared/prunebench
 
-.PHONY: help check test fuzz fuzz-long e2e peers conformance chaos chaos-short bench docs build cross lint vuln drift cover
+.PHONY: help check test fuzz fuzz-long e2e peers conformance chaos chaos-short bench prunebench docs build cross lint vuln drift cover
 
 help: ## list the targets
-	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-11s %s\n", $$1, $$2}'
 
 check: lint drift vuln ## everything that can be said without running the product: lint, docs drift, known vulnerabilities
 
@@ -48,8 +49,18 @@ chaos: ## everything that can go wrong, in full (ten minutes)
 chaos-short: ## the same, in short
 	go test -timeout 15m -v ./e2e/chaos/ | grep -vE '^(=== |    --- PASS|        --- PASS)'
 
-bench: ## masking beside copy, encoding/json and jsontext, as ratios
+bench: ## masking beside copy, encoding/json and jsontext, and pruning beside grep, as ratios
 	go run ./internal/bench
+
+# The benchmark's own scorer says what the ranking of lines is worth, in lines, in characters and by
+# the kind of goal; then the real server says what a call of prune_text really gives.
+SCORE = python3 $(PRUNEBENCH)/score.py --data $(PRUNEBENCH)/dev.jsonl.gz --cmd "bin/ctxgate prune --bench" --name ctxgate
+prunebench: build ## how well pruning keeps what was needed, on the samples beside the repository, if they are there
+	@if [ ! -e $(PRUNEBENCH)/score.py ]; then echo "the pruning benchmark is not here ($(PRUNEBENCH))"; exit 0; fi; \
+	echo "# a budget of lines"; $(SCORE) --methods grep,bm25,ref --vs ref; \
+	echo; echo "# a budget of characters"; $(SCORE) --methods grep,bm25,ref --vs ref --unit chars; \
+	echo; echo "# by the kind of goal"; $(SCORE) --methods bm25 --by goal_kind; \
+	PRUNEBENCH=$(PRUNEBENCH) go run ./internal/bench served bin/ctxgate
 
 docs: ## write the generated documents
 	go run ./internal/gendocs

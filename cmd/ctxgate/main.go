@@ -82,6 +82,8 @@ then
   ctxgate check      # is the file right?
   ctxgate serve      # run; agents connect to http://127.0.0.1:8000/mcp
   ctxgate stdio      # or: be one MCP server on stdin and stdout
+  ctxgate pruner     # or: only the pruner, at http://127.0.0.1:8006/rpc
+  ctxgate prune      # or: a filter for pipes, text in, the lines that matter out
   ctxgate recover ID # read back what a marker says was cut
 
 The config file is the one named with --config, else $CTXGATE_CONFIG, else
@@ -100,7 +102,7 @@ line is wrong; 4 (recover) the id is unknown or has expired.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &exitError{exitUsage, err} })
-	cmd.AddCommand(serveCommand(), stdioCommand(), checkCommand(), recoverCommand(), versionCommand())
+	cmd.AddCommand(serveCommand(), stdioCommand(), prunerCommand(), pruneCommand(), checkCommand(), recoverCommand(), versionCommand())
 	for _, c := range append(cmd.Commands(), cmd) {
 		c.Args = usage(c.Args)
 	}

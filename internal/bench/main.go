@@ -1,101 +1,59 @@
-// Command bench measures masking beside what else could do it, in one run on one machine:
+// Command bench measures, in one run on one machine, so that ratios can be read on a noisy one:
 //
-//	go run ./internal/bench
+//	go run ./internal/bench                masking, and how fast pruning is
+//	go run ./internal/bench served BINARY  how well the pruner of a binary prunes, over HTTP
 //
-// Three bodies of 10 MB pass through a copy, through encoding/json (decode to any, mask, encode),
-// through a jsontext scan and splice, and through the gateway's own path with its strict checks.
-// Rounds are interleaved and the median counts, so that a noisy machine is noisy for all alike;
-// read the ratios. The exit code is 1 when a bar is missed.
+// Masking (mask.go, body.go, ways.go): three bodies of 10 MB pass through a copy, through
+// encoding/json (decode to any, mask, encode), through a jsontext scan and splice, and through the
+// gateway's own path with its strict checks. Rounds are interleaved and the median counts, so that
+// a noisy machine is noisy for all alike.
+//
+// Pruning (speed.go, text.go): a source file of 10,000 lines, a log of a million, and how the time
+// grows from a thousand lines on, beside grep.
+//
+// Quality (corpus.go, served.go): the samples of a benchmark that lies beside the repository, when
+// it does; quality_test.go holds the bars.
+//
+// The exit code is 1 when a bar is missed that is a ratio; times are told, and whether they are
+// within theirs.
 package main
 
 import (
-	"bytes"
+	"context"
+	"errors"
 	"fmt"
 	"os"
-	"runtime"
-	"slices"
-	"time"
+	"os/signal"
 )
-
-const (
-	rounds      = 9
-	barStd      = 15.0
-	barJSONText = 2.0
-	barAllocs   = 64
-)
-
-type method struct {
-	name string
-	run  func(dst, body []byte) []byte
-}
 
 func main() {
-	missed := false
-	for _, b := range bodies() {
-		if !report(b) {
-			missed = true
-		}
-	}
-	if missed {
-		fmt.Println("a bar was missed")
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 }
 
-// report measures one body, prints its rows and says whether every bar was met.
-func report(b body) bool {
-	methods := []method{
-		{"copy", func(dst, body []byte) []byte { return append(dst, body...) }},
-		{"encoding/json, any", viaAny},
-		{"jsontext splice, names checked", func(dst, body []byte) []byte { return viaJSONText(dst, body, false) }},
-		{"jsontext splice", func(dst, body []byte) []byte { return viaJSONText(dst, body, true) }},
-		{"ctxgate", viaCtxgate},
-	}
-	want := viaCtxgate(nil, b.data)
-	if got := viaJSONText(nil, b.data, true); !bytes.Equal(got, want) {
-		fmt.Println("ctxgate and jsontext disagree on", b.name)
-		return false
-	}
-	speed := measure(methods, b.data)
-	own := speed[len(speed)-1]
-	allocs := allocsUncut(b.data)
-	fmt.Printf("\n%s: %.1f MB, %d KB after masking\n", b.name, float64(len(b.data))/1e6, len(want)/1000)
-	for i, m := range methods {
-		fmt.Printf("  %-32s %8.0f MB/s   ctxgate is %6.2f×\n", m.name, speed[i], own/speed[i])
-	}
-	fmt.Printf("  allocations when nothing is cut: %d\n", allocs)
-	std, jt := own/speed[1], own/speed[3]
-	return verdict("≥ 15× encoding/json", std >= barStd) && verdict("≥ 2× jsontext splice", jt >= barJSONText) &&
-		verdict("≤ 64 allocations", allocs <= barAllocs)
-}
+var (
+	errUsage  = errors.New("usage: bench [served BINARY]")
+	errMissed = errors.New("a bar was missed")
+)
 
-func verdict(bar string, met bool) bool {
-	if !met {
-		fmt.Println("  MISSED:", bar)
+func run(args []string) error {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	switch {
+	case len(args) == 2 && args[0] == "served":
+		return served(ctx, args[1])
+	case len(args) > 0:
+		return errUsage
 	}
-	return met
-}
-
-// measure gives each method's median speed in MB/s.
-func measure(methods []method, body []byte) []float64 {
-	times := make([][]time.Duration, len(methods))
-	dst := make([]byte, 0, len(body)+4096)
-	for range rounds {
-		for i, m := range methods {
-			runtime.GC()
-			start := time.Now()
-			runs := 0
-			for time.Since(start) < 60*time.Millisecond || runs == 0 {
-				dst = m.run(dst[:0], body)
-				runs++
-			}
-			times[i] = append(times[i], time.Since(start)/time.Duration(runs))
-		}
+	masked := maskingHolds()
+	pruned, err := pruningHolds(ctx)
+	if err != nil {
+		return err
 	}
-	speed := make([]float64, len(methods))
-	for i := range times {
-		slices.Sort(times[i])
-		speed[i] = float64(len(body)) / 1e6 / times[i][rounds/2].Seconds()
+	if !masked || !pruned {
+		return errMissed
 	}
-	return speed
+	return nil
 }
