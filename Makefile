@@ -8,7 +8,7 @@ TOOL := go tool -modfile=tools/go.mod
 FUZZTIME ?= 10s
 PRUNEBENCH ?= ../shared/prunebench
 
-.PHONY: help check test fuzz fuzz-long e2e peers conformance chaos chaos-short bench prunebench docs build cross lint vuln drift cover
+.PHONY: help check test fuzz fuzz-long e2e peers conformance chaos chaos-short bench prunebench kindness docs build cross lint vuln drift cover
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-11s %s\n", $$1, $$2}'
@@ -61,6 +61,10 @@ prunebench: build ## how well pruning keeps what was needed, on the samples besi
 	echo; echo "# a budget of characters"; $(SCORE) --methods grep,bm25,ref --vs ref --unit chars; \
 	echo; echo "# by the kind of goal"; $(SCORE) --methods bm25 --by goal_kind; \
 	PRUNEBENCH=$(PRUNEBENCH) go run ./internal/bench served bin/ctxgate
+
+kindness: ## whether pruned code still reads, by tokenizers of its languages, on the same samples
+	@if [ ! -e $(PRUNEBENCH)/dev.jsonl.gz ]; then echo "the pruning benchmark is not here ($(PRUNEBENCH))"; exit 0; fi; \
+	go run ./internal/kindness -data $(PRUNEBENCH)/dev.jsonl.gz
 
 docs: ## write the generated documents
 	go run ./internal/gendocs

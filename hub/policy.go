@@ -112,7 +112,6 @@ func (p Policy) pruning() *recall.Focus {
 	return f
 }
 
-
 func set[T any](dst *T, v *T) {
 	if v != nil {
 		*dst = *v

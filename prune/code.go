@@ -11,7 +11,7 @@ type codeGoal struct {
 	units []float32 // what each unit has as a whole
 }
 
-// codeSignals are the reasons to keep a line of code. The weights were found on the development
+// codeSignals are the reasons to keep a line of code for a goal. The weights were found on the development
 // half of the benchmark, each repository in turn left out.
 var codeSignals = []signal[*codeGoal]{
 	{"near", .75, func(c *codeGoal, out []float32) { copy(out, c.near) }},
@@ -21,18 +21,34 @@ var codeSignals = []signal[*codeGoal]{
 	{"path", .65, (*codeGoal).path},
 	{"around", .3, (*codeGoal).around},
 	{"called", .3, (*codeGoal).called},
-	{"return", .2, isReturn.mark},
-	{"call", .15, isCall.mark},
-	{"blank", -2, isBlank.mark},
-	{"marks", -2, isMarks.mark},
-	{"comment", -.5, isComment.mark},
-	{"import", -1.7, isImport.mark},
-	{"def", -.25, isDef.mark},
-	{"trivial", -1.4, isTrivial.mark},
+}
+
+// codePriors are what a line of code is worth for what it is, whatever the goal.
+var codePriors = []struct {
+	name   string
+	is     trait
+	weight float32
+}{
+	{"return", isReturn, .2},
+	{"call", isCall, .15},
+	{"blank", isBlank, -2},
+	{"marks", isMarks, -2},
+	{"comment", isComment, -.5},
+	{"import", isImport, -1.7},
+	{"def", isDef, -.25},
+	{"trivial", isTrivial, -1.4},
 }
 
 func scoreCode(c *code, g *goal, x *index) []float32 {
-	return weigh(newCodeGoal(c, g, x), c.count(), codeSignals)
+	score := weigh(newCodeGoal(c, g, x), c.count(), codeSignals)
+	for i, is := range c.is {
+		for _, p := range codePriors {
+			if is&p.is != 0 {
+				score[i] += p.weight
+			}
+		}
+	}
+	return score
 }
 
 func newCodeGoal(text *code, g *goal, x *index) *codeGoal {
@@ -43,14 +59,6 @@ func newCodeGoal(text *code, g *goal, x *index) *codeGoal {
 	blur(c.own, .75, c.near)
 	c.units = groupScores(g, x, c.unit, len(c.head))
 	return c
-}
-
-func (t trait) mark(c *codeGoal, out []float32) {
-	for i, is := range c.is {
-		if is&t != 0 {
-			out[i] = 1
-		}
-	}
 }
 
 func (c *codeGoal) spread(of []int32, values, out []float32) {

@@ -9,6 +9,7 @@ func (c *code) shape() shape {
 			s.must[i] = true
 		case is&isDef != 0:
 			s.must[i] = true
+			c.under(i, s.must)
 			for j := i + 1; j <= int(min(c.params[i], int32(i+maxParams))); j++ {
 				s.must[j] = true
 			}
@@ -23,6 +24,16 @@ func (c *code) shape() shape {
 	return s
 }
 
+// under keeps what a definition stands in, and where that ends.
+func (c *code) under(i int, must []bool) {
+	for p := c.parent[i]; p >= 0; p = c.parent[p] {
+		if end := c.close[p]; end >= 0 {
+			must[end] = true
+		}
+		must[p] = true
+	}
+}
+
 const (
 	maxParams  = 40 // lines of parameters that stay with a definition
 	maxOpening = 5  // lines of the comment that a file begins with: a licence is longer than it is useful
@@ -32,7 +43,7 @@ const (
 // what closes it, the if of its else, both ends of the comment or string it is part of, and what
 // an attribute is attached to.
 func (c *code) needs(i int32, todo []int32) []int32 {
-	for _, j := range [...]int32{c.parent[i], c.lead[i], c.close[i]} {
+	for _, j := range [...]int32{c.parent[i], c.lead[i], c.close[i], c.also[i]} {
 		if j >= 0 {
 			todo = append(todo, j)
 		}

@@ -52,12 +52,12 @@ func vote(t string) (dialect, int) {
 		if ends {
 			return likeC, 9
 		}
-		return likeGo, 9
+		return likeGo, 99 // no other language says this so
 	case hasAnyPrefix(t, "#include", "typedef ", "#define ", "#ifdef ", "#ifndef ", "public ", "private ", "protected ", "@Override", "import static"), ends && hasAnyPrefix(t, "import ") && !strings.ContainsAny(t, "\"'"):
 		return likeC, 2
-	case hasAnyPrefix(t, "fn ", "pub ", "impl", "use ", "let mut ", "#[", "mod "):
+	case hasAnyPrefix(t, "fn ", "pub ", "impl", "use ", "let mut ", "#[", "mod ") || strings.Contains(t, "::") && !hasAnyPrefix(t, "using ", "std::"):
 		return likeRust, 2
-	case hasAnyPrefix(t, "const ", "let ", "var ", "function ", "export ", "async ", "} from ", "import ") && (ends || strings.ContainsAny(t, "{'\"")), strings.Contains(t, "=>"), strings.Contains(t, "require("):
+	case hasAnyPrefix(t, "const ", "let ", "var ", "function ", "export ", "async ", "} from ", "import ") && (ends || strings.ContainsAny(t, "{'\"")), strings.Contains(t, "=>"), strings.Contains(t, "require("), strings.Contains(t, "function("), strings.Contains(t, "= function"), strings.Contains(t, "==="), hasAnyPrefix(t, "this."):
 		return likeJS, 1
 	case hasAnyPrefix(t, "func ", "defer ", "if err ") || strings.Contains(t, ":="):
 		return likeGo, 2

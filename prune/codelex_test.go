@@ -95,7 +95,18 @@ func TestDialect(t *testing.T) {
 			t.Errorf("%s is read as %+v", name, got)
 		}
 	}
-	bash := "package cobra\n\nimport \"fmt\"\n\nfunc preamble() {\n\tfmt.Print(`\n__debug()\n{\n    if [[ -n ${X} ]]; then\n        echo \"$*\"\n    fi\n    local a b\n    for x in y; do\n        echo 1\n    done\n}\n`)\n}\n"
+	for name, c := range map[string]struct {
+		text string
+		want dialect
+	}{
+		"old javascript": {"exports.a = function(b) {\n  return b.map(function(c) {\n    return c === 1;\n  });\n};\n\nStore.prototype.d = function d(e) {\n  this.f(e);\n  this.g(e);\n};\n", dialects["js"]},
+		"rust of paths":  {"fn f() {\n    let a = std::env::args();\n    let b = a.next();\n    let c = b::new();\n    match c {\n        X::A => 1,\n        X::B => 2,\n    };\n    d();\n    e();\n}\n", dialects["rust"]},
+	} {
+		if got := dialectOf(split(c.text)); got != c.want {
+			t.Errorf("%s is read as %+v", name, got)
+		}
+	}
+	bash := "package cobra\n\nimport \"fmt\"\n\nfunc preamble() {\n\tfmt.Print(`\n__debug()\n{\n    if [[ -n ${X} ]]; then\n        echo \"$*\"\n    fi\n" + strings.Repeat("    local a b\n    for x in y; do\n        echo 1\n    done\n", 20) + "}\n`)\n}\n"
 	if got := dialectOf(split(bash)); got != dialects["go"] {
 		t.Errorf("go that writes bash is read as %+v", got)
 	}

@@ -25,13 +25,15 @@ func traitsOf(line string, d dialect) trait {
 	if t == "" {
 		return isBlank | isMarks
 	}
-	if !hasContent(t) {
-		return isMarks
-	}
 	word := leadWord(t)
 	switch {
 	case startsComment(t, d):
+		if !hasContent(t) {
+			return isComment | isMarks
+		}
 		return isComment
+	case !hasContent(t):
+		return isMarks
 	case t[0] == '@' && !strings.HasSuffix(t, "{") || strings.HasPrefix(t, "#[") || strings.HasPrefix(t, "#!["):
 		return isAttr
 	case startsImport(t, word):
@@ -139,21 +141,24 @@ func startsDef(t, word string, outer bool) bool {
 		word = leadWord(rest)
 	}
 	access := false
-	for word != "" && modifiers[word] {
-		access = access || word == "public" || word == "private" || word == "protected"
-		rest = strings.TrimLeft(rest[len(word):], " ")
-		if strings.HasPrefix(rest, "(") { // pub(crate)
-			_, rest, _ = strings.Cut(rest, ")")
-			rest = strings.TrimLeft(rest, " ")
+	for modifiers[word] {
+		after := rest[len(word):]
+		if word == "pub" && strings.HasPrefix(after, "(") { // pub(crate)
+			_, after, _ = strings.Cut(after, ")")
 		}
-		word = leadWord(rest)
+		next := strings.TrimLeft(after, " ")
+		if next == after || next == "" || !isNameByte(next[0]) && strings.IndexByte("<@*", next[0]) < 0 {
+			break // it is itself the name: open(path)
+		}
+		access, rest, word = true, next, leadWord(next)
 	}
 	if defWords[word] {
 		after := rest[len(word):]
 		return (after == "" || after[0] == ' ' || after[0] == '(' || after[0] == '!' || after[0] == '*' || after[0] == '<' || after[0] == ':') &&
 			(outer || !strings.HasSuffix(t, ";")) && !strings.HasPrefix(after, " =") && !strings.HasPrefix(after, " : ")
 	}
-	if control[word] || word == "" {
+	generic := access && strings.HasPrefix(rest, "<") // static <T> void read(
+	if control[word] || word == "" && !generic {
 		return strings.HasPrefix(rest, "@interface ")
 	}
 	return assignsFunction(rest) || signature(rest, outer, access)
@@ -166,7 +171,7 @@ func assignsFunction(t string) bool {
 		return false
 	}
 	right = strings.TrimPrefix(right, "async ")
-	return strings.HasPrefix(right, "function") || strings.HasPrefix(right, "(") && (strings.HasSuffix(t, "{") || strings.HasSuffix(t, "(") || strings.Contains(right, "=>"))
+	return strings.HasPrefix(right, "function") || (strings.HasPrefix(right, "(") || strings.HasPrefix(right, "<")) && (strings.HasSuffix(t, "{") || strings.HasSuffix(t, "(") || strings.Contains(right, "=>"))
 }
 
 // signature: a name, its parameters, and what opens a body.

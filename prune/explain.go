@@ -27,9 +27,18 @@ func (d *Doc) Explain() []Why {
 		}
 	}
 	if c := d.shape.code; c != nil {
-		each(newCodeGoal(c, d.goal, d.index), d.Len(), codeSignals, func(name string, i int, points float32) {
-			if points != 0 {
-				out[i].Parts = append(out[i].Parts, Part{name, points})
+		for i, is := range c.is {
+			for _, p := range codePriors {
+				if is&p.is != 0 {
+					out[i].Parts = append(out[i].Parts, Part{p.name, p.weight})
+				}
+			}
+		}
+		each(newCodeGoal(c, d.goal, d.index), d.Len(), codeSignals, func(name string, points []float32) {
+			for i, p := range points {
+				if p != 0 {
+					out[i].Parts = append(out[i].Parts, Part{name, p})
+				}
 			}
 		})
 	}

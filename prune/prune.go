@@ -57,27 +57,47 @@ type Doc struct {
 
 // Read splits a text and scores its lines. It fails only when ctx ends first.
 func Read(ctx context.Context, text, goal string, kind Kind) (*Doc, error) {
-	l, g := split(text), newGoal(goal)
-	x := newIndex(l, g)
-	d := &Doc{lines: l, goal: g, index: x}
+	d := &Doc{lines: split(text), goal: newGoal(goal)}
+	switch kind {
+	case Logs:
+		both(func() { d.index = newIndex(d.lines, d.goal) }, func() { d.shape.must = mustLogs(d.lines) })
+		if ctx.Err() == nil {
+			d.score = scoreLogs(d.lines, d.goal, d.index)
+		}
+	case Docs:
+		var doc *docShape
+		both(func() { d.index = newIndex(d.lines, d.goal) }, func() { doc = newDocShape(d.lines) })
+		d.score = scoreDocs(d.lines, d.goal, d.index, doc)
+		d.shape = doc.shape()
+	default:
+		var c *code
+		both(func() { d.index = newIndex(d.lines, d.goal) }, func() { c = readCode(d.lines) })
+		d.score = scoreCode(c, d.goal, d.index)
+		d.shape = c.shape()
+	}
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	switch kind {
-	case Logs:
-		d.score = scoreLogs(l, g, x)
-		d.shape.must = mustLogs(l)
-	case Docs:
-		doc := newDocShape(l)
-		d.score = scoreDocs(l, g, x, doc)
-		d.shape = doc.shape()
-	default:
-		c := readCode(l)
-		d.score = scoreCode(c, g, x)
-		d.shape = c.shape()
-	}
-	d.shape.finish(l)
-	return d, ctx.Err()
+	d.shape.finish(d.lines)
+	return d, nil
+}
+
+// both does two things at once. A panic of either is the caller's.
+func both(one, other func()) {
+	var panicked any
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer func() { panicked = recover() }()
+		other()
+	}()
+	defer func() {
+		<-done
+		if panicked != nil {
+			panic(panicked)
+		}
+	}()
+	one()
 }
 
 // Len is how many lines the text has, the empty one after a last line break among them.

@@ -13,20 +13,25 @@ type signal[T any] struct {
 // weigh adds up signals.
 func weigh[T any](text T, n int, signals []signal[T]) []float32 {
 	sum := make([]float32, n)
-	each(text, n, signals, func(_ string, i int, points float32) { sum[i] += points })
+	each(text, n, signals, func(_ string, points []float32) {
+		for i, p := range points {
+			sum[i] += p
+		}
+	})
 	return sum
 }
 
-// each gives what every signal adds to every line.
-func each[T any](text T, n int, signals []signal[T], add func(name string, i int, points float32)) {
+// each gives what every signal adds to the lines.
+func each[T any](text T, n int, signals []signal[T], add func(name string, points []float32)) {
 	one := make([]float32, n)
 	for _, s := range signals {
 		clear(one)
 		s.of(text, one)
-		top := s.weight / peak(one)
-		for i, v := range one {
-			add(s.name, i, top*v)
+		scale := s.weight / peak(one)
+		for i := range one {
+			one[i] *= scale
 		}
+		add(s.name, one)
 	}
 }
 

@@ -70,7 +70,11 @@ func (s *Server) prune(ctx context.Context, tenant string, raw []byte) ([]byte, 
 		out = out.whole(warnUnkept)
 	}
 	front.Note(ctx, slog.Int("lines", j.lines), slog.Int("pruned", prunedLines(out.blocks)), slog.String("warnings", strings.Join(out.warnings, " ")))
-	return toolResult(report(p, j, out, time.Since(began))), nil
+	r := Report{
+		ID: j.id, Text: j.text, Pruned: out.pruned, Blocks: out.blocks, Backend: p.backend(),
+		Fallback: out.fallback, Warnings: out.warnings, Took: time.Since(began), opinion: out.opinion,
+	}
+	return toolResult(r.JSON()), nil
 }
 
 // maxLimit is the longest a call can ask to be given: longer than any takes.

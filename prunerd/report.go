@@ -1,6 +1,7 @@
 package prunerd
 
 import (
+	"strings"
 	"time"
 
 	"github.com/ctxgate/ctxgate/jsonscan"
@@ -21,24 +22,35 @@ func tokens(n int) int { return (10*n + bytesPerToken - 1) / bytesPerToken }
 // tokens saved would have cost at this price each time they are read; an order of magnitude, no bill.
 const pricePerMillion = 0.60
 
-// report is the document of the specification (P2).
-func report(p *plan, j *job, out outcome, took time.Duration) []byte {
-	text := j.text
-	if out.pruned != nil {
-		text = string(out.pruned)
+// Report is what became of a text, as the document of the specification has it (P2).
+type Report struct {
+	ID, Text string        // of the original
+	Pruned   []byte        // what is shown of it; nil: all
+	Blocks   []prune.Block // what is not
+	Backend  string
+	Fallback bool
+	Warnings []string
+	Took     time.Duration
+
+	opinion *opinion
+}
+
+// JSON writes the document.
+func (r *Report) JSON() []byte {
+	text := r.Text
+	if r.Pruned != nil {
+		text = string(r.Pruned)
 	}
 	w := writer{b: make([]byte, 0, len(text)+len(text)/8+1024)}
 	w.open()
-	w.text("prune_id", j.id)
+	w.text("prune_id", r.ID)
 	w.text("pruned_text", text)
-	w.list("annotations", len(out.blocks), func(i int) { annotate(&w, out.blocks[i], j.id) })
+	w.list("annotations", len(r.Blocks), func(i int) { annotate(&w, r.Blocks[i], r.ID) })
 	w.key("stats")
 	w.open()
-	stats(&w, p, j, out, len(text))
-	w.int("elapsed_ms", int(took.Milliseconds()))
-	w.flag("used_fallback", out.fallback)
+	r.stats(&w, len(text))
 	w.close()
-	w.list("warnings", len(out.warnings), func(i int) { w.b = jsonscan.AppendString(w.b, out.warnings[i]) })
+	w.list("warnings", len(r.Warnings), func(i int) { w.b = jsonscan.AppendString(w.b, r.Warnings[i]) })
 	w.close()
 	return w.b
 }
@@ -54,21 +66,23 @@ func annotate(w *writer, b prune.Block, id string) {
 	w.close()
 }
 
-func stats(w *writer, p *plan, j *job, out outcome, size int) {
-	pruned := prunedLines(out.blocks)
-	before, after := tokens(len(j.text)), tokens(size)
-	w.text("backend", p.backend())
-	w.int("original_lines", j.lines)
-	w.int("kept_lines", j.lines-pruned)
+func (r *Report) stats(w *writer, size int) {
+	lines, pruned := strings.Count(r.Text, "\n")+1, prunedLines(r.Blocks)
+	before, after := tokens(len(r.Text)), tokens(size)
+	w.text("backend", r.Backend)
+	w.int("original_lines", lines)
+	w.int("kept_lines", lines-pruned)
 	w.int("pruned_lines", pruned)
-	w.float("pruned_ratio", float64(pruned)/float64(j.lines), 4)
+	w.float("pruned_ratio", float64(pruned)/float64(lines), 4)
 	w.int("tokens_est_before", before)
 	w.int("tokens_est_after", after)
 	w.int("tokens_saved_est", before-after)
 	w.float("cost_estimated_usd", float64(before-after)*pricePerMillion/1e6, 8)
-	if out.opinion != nil {
-		out.opinion.stats(w)
+	if r.opinion != nil {
+		r.opinion.stats(w)
 	}
+	w.int("elapsed_ms", int(r.Took.Milliseconds()))
+	w.flag("used_fallback", r.Fallback)
 }
 
 // toolResult is a tool's answer: the document as text, for those who read text, and as it is.

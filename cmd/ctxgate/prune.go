@@ -26,7 +26,7 @@ import (
 type pruneFlags struct {
 	goal, kind                      string
 	budget                          prune.Budget
-	json, stats, number             bool
+	json, stats, number, explain    bool
 	noMarkers, noStore, bench, kept bool
 }
 
@@ -70,6 +70,7 @@ line of a text, or with --kept with the lines that stay.`,
 	flags.BoolVar(&f.noStore, "no-store", false, "do not keep the original; what is left out cannot be read back")
 	flags.BoolVar(&f.json, "json", false, "print what prune_text answers: text, annotations and statistics in one JSON object")
 	flags.BoolVar(&f.stats, "stats", false, "tell on stderr how much was left out")
+	flags.BoolVar(&f.explain, "explain", false, "print for every line whether it stays and how it came to its score, not the text")
 	flags.BoolVar(&f.bench, "bench", false, "answer a benchmark's requests, one JSON object a line")
 	flags.BoolVar(&f.kept, "kept", false, "with --bench: the lines that stay, not scores")
 	_ = cmd.RegisterFlagCompletionFunc("type", cobra.FixedCompletions([]string{"auto", "code", "logs", "docs"}, cobra.ShellCompDirectiveNoFileComp))
@@ -156,7 +157,7 @@ func (f *pruneFlags) prune(cmd *cobra.Command, p *pruning, kind prune.Kind, cfg 
 		p.whole(warnInternal)
 		warn(cmd.ErrOrStderr(), []string{"nothing is left out, for a mistake of ours: " + err.Error()})
 	}
-	if f.noStore || len(p.blocks) == 0 && !f.json {
+	if f.noStore || f.explain || len(p.blocks) == 0 && !f.json {
 		return nil
 	}
 	id, err := keep(ctx, cfg, p.text)
@@ -233,6 +234,8 @@ func (f *pruneFlags) print(cmd *cobra.Command, p *pruning, took time.Duration) e
 
 func (f *pruneFlags) write(w io.Writer, p *pruning, took time.Duration) (size int, err error) {
 	switch {
+	case f.explain && p.doc != nil:
+		return len(p.text), explain(w, p)
 	case f.json:
 		return writeDocument(w, p, f, took)
 	case p.doc == nil || len(p.blocks) == 0 && !f.number:

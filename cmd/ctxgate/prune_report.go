@@ -1,78 +1,73 @@
 package main
 
 import (
-	"encoding/json"
+	"fmt"
 	"io"
-	"math"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/ctxgate/ctxgate/prune"
+	"github.com/ctxgate/ctxgate/prunerd"
 )
 
-// document is what prune_text answers (P2), member for member.
-type document struct {
-	ID          string       `json:"prune_id"`
-	Text        string       `json:"pruned_text"`
-	Annotations []annotation `json:"annotations"`
-	Stats       pruneStats   `json:"stats"`
-	Warnings    []string     `json:"warnings"`
-}
-
-type annotation struct {
-	Kind   string `json:"kind"`
-	First  int    `json:"original_start_line"`
-	Last   int    `json:"original_end_line"`
-	Lines  int    `json:"pruned_line_count"`
-	Reason string `json:"reason"`
-	Marker string `json:"marker"`
-}
-
-type pruneStats struct {
-	Backend   string  `json:"backend"`
-	Lines     int     `json:"original_lines"`
-	Kept      int     `json:"kept_lines"`
-	Pruned    int     `json:"pruned_lines"`
-	Ratio     float64 `json:"pruned_ratio"`
-	Before    int     `json:"tokens_est_before"`
-	After     int     `json:"tokens_est_after"`
-	Saved     int     `json:"tokens_saved_est"`
-	Cost      float64 `json:"cost_estimated_usd"`
-	ElapsedMS int64   `json:"elapsed_ms"`
-	Fallback  bool    `json:"used_fallback"`
-}
-
-// The pruner's own estimates; a test holds the two documents side by side.
-const (
-	tenthsPerToken  = 34   // bytes a token, in tenths
-	pricePerMillion = 0.60 // US dollars for a million tokens
-)
-
-func tokens(bytes int) int { return (10*bytes + tenthsPerToken - 1) / tenthsPerToken }
-
-// rounded is a number with at most so many digits after the point.
-func rounded(v float64, digits int) float64 {
-	unit := math.Pow10(digits)
-	return math.Round(v*unit) / unit
-}
-
-// writeDocument writes the document, and says how long the text in it is. Bytes that are no UTF-8
-// cannot stand in JSON: there the replacement character stands for them.
+// writeDocument writes what prune_text answers (P2), and says how long the text in it is. Bytes that
+// are no UTF-8 cannot stand in JSON: there the replacement character stands for them.
 func writeDocument(w io.Writer, p *pruning, f *pruneFlags, took time.Duration) (size int, err error) {
-	text := p.text
+	r := prunerd.Report{
+		ID: p.id, Text: p.text, Pruned: []byte(strings.ToValidUTF8(p.text, "\ufffd")), Blocks: p.blocks, Backend: prunerd.Heuristic,
+		Fallback: p.fallback, Warnings: p.warnings, Took: took,
+	}
 	if p.doc != nil {
-		text = string(p.shown(f))
+		r.Pruned = []byte(strings.ToValidUTF8(string(p.shown(f)), "\ufffd"))
 	}
-	before, after, kept := tokens(len(p.text)), tokens(len(text)), p.kept()
-	d := document{ID: p.id, Text: text, Annotations: []annotation{}, Warnings: append([]string{}, p.warnings...)}
-	for _, b := range p.blocks {
-		d.Annotations = append(d.Annotations, annotation{"pruned_block", b.First, b.Last, b.Lines(), prune.Reason, b.Marker(p.id)})
-	}
-	d.Stats = pruneStats{
-		Backend: "heuristic", Lines: p.lines, Kept: kept, Pruned: p.lines - kept, Ratio: rounded(float64(p.lines-kept)/float64(p.lines), 4),
-		Before: before, After: after, Saved: before - after, Cost: rounded(float64(before-after)*pricePerMillion/1e6, 8),
-		ElapsedMS: took.Milliseconds(), Fallback: p.fallback,
-	}
-	e := json.NewEncoder(w)
-	e.SetEscapeHTML(false)
-	return len(text), e.Encode(d)
+	_, err = w.Write(append(r.JSON(), '\n'))
+	return len(r.Pruned), err
 }
+
+// explain writes for every line whether it stays and why: must for what no budget leaves out, the
+// words of the goal that it has, and for code what its score is the sum of.
+func explain(w io.Writer, p *pruning) error {
+	lines := strings.Split(p.text, "\n")
+	gone := make([]bool, len(lines))
+	for _, b := range p.blocks {
+		for n := b.First; n <= b.Last; n++ {
+			gone[n-1] = true
+		}
+	}
+	for i, why := range p.doc.Explain() {
+		stays := "stays"
+		switch {
+		case why.Must:
+			stays = "must "
+		case gone[i]:
+			stays = "  -  "
+		}
+		words := ""
+		if len(why.Words) > 0 {
+			words = " [" + strings.Join(why.Words, " ") + "]"
+		}
+		if _, err := fmt.Fprintf(w, "%4d %s %6.2f%s%s\n     | %s\n", i+1, stays, why.Score, partsOf(why.Parts), words, lines[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// partsOf names what a score is the sum of, the largest first.
+func partsOf(parts []prune.Part) string {
+	slices.SortStableFunc(parts, func(a, b prune.Part) int {
+		return int(1000 * (abs(b.Points) - abs(a.Points)))
+	})
+	if len(parts) == 0 {
+		return ""
+	}
+	var out strings.Builder
+	out.WriteString(" =")
+	for _, p := range parts {
+		fmt.Fprintf(&out, " %+.2f %s", p.Points, p.Name)
+	}
+	return out.String()
+}
+
+func abs(x float32) float32 { return max(x, -x) }
