@@ -24,13 +24,14 @@ func (c *code) shape() shape {
 	return s
 }
 
-// under keeps what a definition stands in, and where that ends.
+// under keeps what a definition stands in, and where that ends. Definitions come in order, so what
+// stays already has been here before.
 func (c *code) under(i int, must []bool) {
-	for p := c.parent[i]; p >= 0; p = c.parent[p] {
+	for p, known := c.parent[i], false; p >= 0 && !known; p = c.parent[p] {
 		if end := c.close[p]; end >= 0 {
 			must[end] = true
 		}
-		must[p] = true
+		known, must[p] = must[p], true
 	}
 }
 
