@@ -7,12 +7,14 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"os"
 	"path"
 	"runtime/debug"
 	"time"
 
 	"github.com/ctxgate/ctxgate/auth"
 	"github.com/ctxgate/ctxgate/fault"
+	"github.com/ctxgate/ctxgate/internal/slurp"
 )
 
 // Stage wraps a handler with one concern.
@@ -216,6 +218,22 @@ func BeginReply(w http.ResponseWriter, cfg HTTP, size int64) {
 
 // BodyRead ends the time limit on a request's body: a call may take as long as its server needs.
 func BodyRead(w http.ResponseWriter) { _ = http.NewResponseController(w).SetReadDeadline(time.Time{}) }
+
+// ReadBody takes a request's body off the wire, at most so many bytes of it.
+func ReadBody(w http.ResponseWriter, r *http.Request, most int64) ([]byte, error) {
+	body, err := slurp.Claimed(r.Body, r.ContentLength, most)
+	var tooLarge *http.MaxBytesError
+	switch {
+	case errors.Is(err, slurp.ErrTooLarge), errors.As(err, &tooLarge):
+		return nil, fault.Wrap(fault.TooLarge, "the request is too large", err)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return nil, fault.Wrap(fault.Stalled, "the request did not arrive in time", err)
+	case err != nil:
+		return nil, fault.Wrap(fault.Canceled, "the request did not arrive whole", err)
+	}
+	BodyRead(w)
+	return body, nil
+}
 
 // allowance is the configured time and a second for each MiB.
 func allowance(cfg HTTP, size int64) time.Duration {

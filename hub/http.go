@@ -5,13 +5,11 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
-	"os"
 	"strings"
 
 	"github.com/ctxgate/ctxgate/auth"
 	"github.com/ctxgate/ctxgate/fault"
 	"github.com/ctxgate/ctxgate/front"
-	"github.com/ctxgate/ctxgate/internal/slurp"
 	"github.com/ctxgate/ctxgate/mcp"
 	"github.com/ctxgate/ctxgate/rpc"
 )
@@ -33,7 +31,7 @@ func (h *Hub) serveMCP(w http.ResponseWriter, r *http.Request) {
 
 // servePost takes one message.
 func (h *Hub) servePost(w http.ResponseWriter, r *http.Request) {
-	body, err := h.readBody(w, r, h.plan.Load())
+	body, err := front.ReadBody(w, r, int64(h.plan.Load().HTTP.MaxRequestBytes))
 	if err != nil {
 		h.refuseHTTP(w, r, mcp.EraLegacy, 0, rpc.ID{}, err)
 		return
@@ -72,22 +70,6 @@ func (h *Hub) servePost(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	h.postLegacy(w, r, x, body, isReply)
-}
-
-// readBody takes the message off the wire.
-func (h *Hub) readBody(w http.ResponseWriter, r *http.Request, p *plan) ([]byte, error) {
-	body, err := slurp.Claimed(r.Body, r.ContentLength, int64(p.HTTP.MaxRequestBytes))
-	var tooLarge *http.MaxBytesError
-	switch {
-	case errors.Is(err, slurp.ErrTooLarge), errors.As(err, &tooLarge):
-		return nil, fault.Wrap(fault.TooLarge, "the request is too large", err)
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		return nil, fault.Wrap(fault.Stalled, "the request did not arrive in time", err)
-	case err != nil:
-		return nil, fault.Wrap(fault.Canceled, "the request did not arrive whole", err)
-	}
-	front.BodyRead(w)
-	return body, nil
 }
 
 // identify says who sent a message: who the chain let in or, where no header said, who knows the

@@ -20,7 +20,7 @@ import (
 // serveRPC takes one message for a named server and gives one back: the gateway of the clauses G.
 func (h *Hub) serveRPC(w http.ResponseWriter, r *http.Request) {
 	req := &request{}
-	body, err := h.readBody(w, r, h.plan.Load())
+	body, err := front.ReadBody(w, r, int64(h.plan.Load().HTTP.MaxRequestBytes))
 	if err == nil {
 		plan, leave := h.enter()
 		defer leave()

@@ -4,13 +4,11 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
-	"os"
 	"strconv"
 
 	"github.com/ctxgate/ctxgate/auth"
 	"github.com/ctxgate/ctxgate/fault"
 	"github.com/ctxgate/ctxgate/front"
-	"github.com/ctxgate/ctxgate/internal/slurp"
 	"github.com/ctxgate/ctxgate/jsonscan"
 	"github.com/ctxgate/ctxgate/mcp"
 	"github.com/ctxgate/ctxgate/rpc"
@@ -46,7 +44,7 @@ func ReadsToken(r *http.Request) bool { return r.Method == http.MethodPost && r.
 // serveRPC takes one message and gives one back. What it returns is a refusal: nothing was
 // answered yet.
 func (s *Server) serveRPC(w http.ResponseWriter, r *http.Request, d Door) error {
-	body, err := readBody(w, r, d)
+	body, err := front.ReadBody(w, r, int64(d.HTTP.MaxRequestBytes))
 	if err != nil {
 		return err
 	}
@@ -80,22 +78,6 @@ func (s *Server) serveRPC(w http.ResponseWriter, r *http.Request, d Door) error 
 		send(w, d, http.StatusOK, rpc.AppendResult(nil, req.ID, result))
 	}
 	return nil
-}
-
-// readBody takes the message off the wire.
-func readBody(w http.ResponseWriter, r *http.Request, d Door) ([]byte, error) {
-	body, err := slurp.Claimed(r.Body, r.ContentLength, int64(d.HTTP.MaxRequestBytes))
-	var tooLarge *http.MaxBytesError
-	switch {
-	case errors.Is(err, slurp.ErrTooLarge), errors.As(err, &tooLarge):
-		return nil, fault.Wrap(fault.TooLarge, "the request is too large", err)
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		return nil, fault.Wrap(fault.Stalled, "the request did not arrive in time", err)
-	case err != nil:
-		return nil, fault.Wrap(fault.Canceled, "the request did not arrive whole", err)
-	}
-	front.BodyRead(w)
-	return body, nil
 }
 
 // identify says who sent a message: who the chain let in or, where no header said, who knows the
