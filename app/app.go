@@ -18,6 +18,7 @@ import (
 
 	"github.com/ctxgate/ctxgate/admin"
 	"github.com/ctxgate/ctxgate/auth"
+	"github.com/ctxgate/ctxgate/chat"
 	"github.com/ctxgate/ctxgate/config"
 	"github.com/ctxgate/ctxgate/front"
 	"github.com/ctxgate/ctxgate/grant"
@@ -34,6 +35,7 @@ type App struct {
 	cfg       config.Config
 	opts      Options
 	door      *hub.Hub // nil where only the pruner is served
+	chat      *chat.Door
 	pruner    *prunerd.Server
 	grants    *grant.Desk
 	main      front.Swap
@@ -125,12 +127,18 @@ func (a *App) build(ctx context.Context, sole bool) (*Vault, *meter.Meter, error
 		return nil, nil, err
 	}
 	a.onRelease(func() error { a.door.Close(); return nil })
+	a.chat = chat.New(chatSettings(a.cfg), chat.Deps{Transport: transport, Meter: metrics, Shrink: chat.Mask(vault.Recall)})
 	return vault, metrics, nil
 }
 
 // settings is the part of the configuration that the hub needs.
 func settings(cfg config.Config) hub.Settings {
 	return hub.Settings{Hub: cfg.Hub, HTTP: cfg.Front.HTTP, Auth: cfg.Auth, Limit: cfg.Limit, Upstream: cfg.Upstream}
+}
+
+// chatSettings is the part of it that the LLM door needs.
+func chatSettings(cfg config.Config) chat.Settings {
+	return chat.Settings{Chat: cfg.Chat, HTTP: cfg.Front.HTTP, Auth: cfg.Auth, Limit: cfg.Limit}
 }
 
 // Stdio serves one client on stdin and stdout, until it leaves or ctx ends.
@@ -176,6 +184,7 @@ func (a *App) mainHandler(cfg config.Config, store *state.Store) http.Handler {
 	guarded := http.NewServeMux()
 	a.door.Routes(guarded)
 
+	models := a.chat.Handler(guard)
 	doors := front.Wrap(guarded, front.Chain(auth.New(cfg.Auth), guard, limits, hub.Refuse, hub.ReadsToken)...)
 
 	// Health needs no credentials; it says nothing that a closed port would not.
@@ -197,6 +206,10 @@ func (a *App) mainHandler(cfg config.Config, store *state.Store) http.Handler {
 		case "GET " + grant.CallbackPath:
 			callback.ServeHTTP(w, r)
 		default:
+			if chat.Serves(r.URL.Path) {
+				models.ServeHTTP(w, r)
+				return
+			}
 			doors.ServeHTTP(w, r)
 		}
 	})

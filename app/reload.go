@@ -31,12 +31,13 @@ func (a *App) Reload(cfg config.Config) {
 	a.reloadPruner(next)
 	if a.door != nil {
 		a.door.Apply(settings(next))
+		a.chat.Apply(chatSettings(next))
 	}
 	if a.store != nil {
 		a.main.Set(a.mainHandler(next, a.store))
 	}
 	a.cfg = next
-	slog.Info("configuration reloaded", "servers", len(next.Upstream.Servers))
+	slog.Info("configuration reloaded", "servers", len(next.Upstream.Servers), "providers", len(next.Chat.Providers))
 }
 
 // fixed names what a running process does not change.

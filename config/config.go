@@ -10,6 +10,7 @@ import (
 
 	"github.com/ctxgate/ctxgate/admin"
 	"github.com/ctxgate/ctxgate/auth"
+	"github.com/ctxgate/ctxgate/chat"
 	"github.com/ctxgate/ctxgate/front"
 	"github.com/ctxgate/ctxgate/hub"
 	"github.com/ctxgate/ctxgate/internal/secret"
@@ -61,8 +62,8 @@ type Config struct {
 	// The operator's listener.
 	Admin admin.Config `key:"admin"`
 
-	// What later versions will do.
-	Later Later `key:",inline"`
+	// The LLM providers, and what is done with conversations.
+	Chat chat.Config `key:",inline"`
 }
 
 // Log is what is logged, and how.
@@ -85,7 +86,7 @@ func Default() Config {
 		State:    state.Default(),
 		Pruner:   prunerd.Default(),
 		Admin:    admin.Default(),
-		Later:    laterDefault(),
+		Chat:     chat.Default(),
 	}
 }
 
@@ -134,13 +135,12 @@ func Load(path string, env Env) (Loaded, Problems) {
 	if out.DataDir == "" {
 		out.DataDir, _ = dataDir(env)
 	}
-	out.Warnings = append(out.Warnings, out.notYet()...)
 	problems.Sort()
 	return out, problems
 }
 
 func (c Config) validate() []error {
-	problems := slices.Concat(c.Front.Validate(), c.Upstream.Validate(), c.Hub.Validate(), c.Later.validate())
+	problems := slices.Concat(c.Front.Validate(), c.Upstream.Validate(), c.Hub.Validate(), c.Chat.Validate())
 	for _, part := range []struct {
 		prefix string
 		errs   []error

@@ -28,6 +28,8 @@ type Meter struct {
 	unrecoverable *prometheus.CounterVec
 	restarts      *prometheus.CounterVec
 	up            *prometheus.GaugeVec
+
+	llm llm
 }
 
 // Store is what is kept at the moment of a scrape.
@@ -61,6 +63,7 @@ func New(version string, store func() (Store, bool)) *Meter {
 	}
 	m.registry.MustRegister(m.restarts, m.up, m.calls, m.inFlight, m.bytesIn, m.bytesOut, m.charsCut, m.kept, m.whole, m.unrecoverable,
 		&storeCollector{ask: store}, buildInfo(version), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m.llm = newLLM(m.registry)
 	return m
 }
 

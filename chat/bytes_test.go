@@ -1,0 +1,250 @@
+package chat_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/ctxgate/ctxgate/chat"
+	"github.com/ctxgate/ctxgate/jsonscan"
+)
+
+// streams answers with events, each only when the one before has been taken from the channel.
+func streams(events []string, taken <-chan struct{}) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
+		for i, e := range events {
+			if i > 0 && taken != nil {
+				select {
+				case <-taken:
+				case <-r.Context().Done():
+					return
+				}
+			}
+			_, _ = io.WriteString(w, e)
+			_ = http.NewResponseController(w).Flush()
+		}
+	}
+}
+
+// H10: the request goes out byte for byte, its path, query and headers with it, and the reply
+// comes back byte for byte, in all three shapes, streamed and not.
+func TestH10BytesAreTheClients(t *testing.T) {
+	for name, w := range wires {
+		for _, stream := range []bool{false, true} {
+			t.Run(fmt.Sprint(name, " stream=", stream), func(t *testing.T) {
+				answer, want := says(200, w.whole), w.whole
+				if stream {
+					answer, want = streams(w.events, nil), strings.Join(w.events, "")
+				}
+				f := newFar(t, func(rw http.ResponseWriter, r *http.Request) {
+					rw.Header().Set("X-Request-Id", "req_theirs")
+					rw.Header().Set("X-Ratelimit-Remaining-Tokens", "5")
+					rw.Header().Set("Openai-Processing-Ms", "12")
+					rw.Header().Set("Anthropic-Organization-Id", "org")
+					rw.Header().Set("Set-Cookie", "__cf=1")
+					rw.Header().Set("Access-Control-Allow-Origin", "*")
+					answer(rw, r)
+				})
+				g := open(t, []chat.Provider{provider("p", w.kind, f.URL)})
+				resp, body := g.post(t, w.path+"?beta=true&x=%20y", w.request(stream), http.Header{
+					"Content-Type": {"application/json; charset=utf-8"}, "Anthropic-Beta": {"a", "b"}, "User-Agent": {"sdk/1"},
+					"X-Stainless-Lang": {"js"}, "Accept-Encoding": {"gzip, br"}, "Connection": {"X-Hop"}, "X-Hop": {"1"}, "Cookie": {"c=1"},
+				})
+				if resp.StatusCode != http.StatusOK || body != want {
+					t.Fatalf("got %d %q, want %q", resp.StatusCode, body, want)
+				}
+				got := f.calls()[0]
+				if diff := cmp.Diff(w.request(stream), string(got.body)); diff != "" {
+					t.Error(diff)
+				}
+				if got.uri != w.path+"?beta=true&x=%20y" {
+					t.Errorf("asked for %s", got.uri)
+				}
+				wantHead := http.Header{
+					"Content-Type": {"application/json; charset=utf-8"}, "Anthropic-Beta": {"a", "b"}, "User-Agent": {"sdk/1"},
+					"X-Stainless-Lang": {"js"}, "Content-Length": {fmt.Sprint(len(got.body))},
+				}
+				if diff := cmp.Diff(wantHead, got.head); diff != "" {
+					t.Errorf("the provider's headers: %s", diff)
+				}
+				for name, want := range map[string]string{
+					"X-Request-Id": "req_theirs", "X-Ratelimit-Remaining-Tokens": "5", "Openai-Processing-Ms": "12",
+					"Anthropic-Organization-Id": "org", "Set-Cookie": "", "Access-Control-Allow-Origin": "",
+				} {
+					if got := resp.Header.Get(name); got != want {
+						t.Errorf("%s: got %q, want %q", name, got, want)
+					}
+				}
+				if !stream && resp.ContentLength != int64(len(want)) {
+					t.Errorf("length %d, want %d", resp.ContentLength, len(want))
+				}
+				g.has(t, `ctxgate_llm_requests_total{provider="p",result="ok"} 1`)
+			})
+		}
+	}
+}
+
+// H10: each event is with the client before the provider sends the next.
+func TestH10EventsAreNotHeldBack(t *testing.T) {
+	for name, w := range wires {
+		t.Run(name, func(t *testing.T) {
+			taken := make(chan struct{})
+			f := newFar(t, streams(w.events, taken))
+			g := open(t, []chat.Provider{provider("p", w.kind, f.URL)})
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			defer cancel()
+			req, _ := http.NewRequestWithContext(ctx, http.MethodPost, g.URL+w.path, strings.NewReader(w.request(true)))
+			resp, err := g.Client().Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer resp.Body.Close()
+			if got := resp.Header.Get("Content-Type"); got != "text/event-stream; charset=utf-8" {
+				t.Errorf("Content-Type %q", got)
+			}
+			for i, want := range w.events {
+				if i > 0 {
+					taken <- struct{}{}
+				}
+				got := make([]byte, len(want))
+				if _, err := io.ReadFull(resp.Body, got); err != nil || string(got) != want {
+					t.Fatalf("event %d: got %q, %v; want %q", i, got, err, want)
+				}
+			}
+			if rest, err := io.ReadAll(resp.Body); err != nil || len(rest) > 0 {
+				t.Errorf("after the last event: %q, %v", rest, err)
+			}
+		})
+	}
+}
+
+// H3, H10: what the hook does not edit keeps its bytes; a hook that fails changes nothing (R23).
+func TestH3OnlyTheEditsChange(t *testing.T) {
+	w := wires["completions"]
+	body := w.request(false)
+	at := strings.Index(body, `\u00e9`)
+	edit := func(start, end int) []jsonscan.Edit {
+		return []jsonscan.Edit{{Span: jsonscan.Span{Start: start, End: end}, Text: []byte("[masked]")}}
+	}
+	for name, tt := range map[string]struct {
+		hook chat.Shrink
+		want string
+	}{
+		"none":         {func(context.Context, chat.Outgoing) []jsonscan.Edit { return nil }, body},
+		"one":          {func(context.Context, chat.Outgoing) []jsonscan.Edit { return edit(at, at+6) }, body[:at] + "[masked]" + body[at+6:]},
+		"panic":        {func(context.Context, chat.Outgoing) []jsonscan.Edit { panic("boom") }, body},
+		"out of range": {func(context.Context, chat.Outgoing) []jsonscan.Edit { return edit(at, 1<<20) }, body},
+		"backwards":    {func(context.Context, chat.Outgoing) []jsonscan.Edit { return edit(at, at-1) }, body},
+		"out of order": {func(context.Context, chat.Outgoing) []jsonscan.Edit { return append(edit(at, at+6), edit(0, 1)...) }, body},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFar(t, says(200, w.whole))
+			p := provider("p", w.kind, f.URL)
+			p.Cache.Read = 0.1
+			var seen chat.Outgoing
+			g := open(t, []chat.Provider{p}, func(_ *chat.Settings, d *chat.Deps) {
+				d.Shrink = func(ctx context.Context, o chat.Outgoing) []jsonscan.Edit { seen = o; return tt.hook(ctx, o) }
+			})
+			if resp, _ := g.post(t, w.path, body, nil); resp.StatusCode != http.StatusOK {
+				t.Fatalf("got %d", resp.StatusCode)
+			}
+			if diff := cmp.Diff(tt.want, string(f.calls()[0].body)); diff != "" {
+				t.Error(diff)
+			}
+			if seen.Shape != chat.Completions || seen.Model != "m-1" || seen.Provider != "p" || seen.Cache.Read != 0.1 || seen.Who.Tenant() != "default" {
+				t.Errorf("the hook saw %+v", seen)
+			}
+		})
+	}
+}
+
+// A count of tokens is no conversation: it is passed on, and nothing is shrunk or billed.
+func TestCountTokensPassesThrough(t *testing.T) {
+	f := newFar(t, says(200, `{"input_tokens":7,"usage":{"input_tokens":7}}`))
+	g := open(t, []chat.Provider{provider("p", "anthropic", f.URL)}, func(_ *chat.Settings, d *chat.Deps) {
+		d.Shrink = func(context.Context, chat.Outgoing) []jsonscan.Edit { t.Error("it was shrunk"); return nil }
+	})
+	body := wires["messages"].request(false)
+	if resp, got := g.post(t, "/v1/messages/count_tokens", body, nil); resp.StatusCode != http.StatusOK || !strings.Contains(got, `"input_tokens":7`) {
+		t.Errorf("got %d %s", resp.StatusCode, got)
+	}
+	if got := f.calls()[0]; got.uri != "/v1/messages/count_tokens" || string(got.body) != body {
+		t.Errorf("asked %s %q", got.uri, got.body)
+	}
+	if len(g.bills) > 0 {
+		t.Errorf("billed %+v", g.bills)
+	}
+}
+
+// A body that is packed goes as it is to the provider of every model, and is not shrunk.
+func TestPackedBodies(t *testing.T) {
+	var packed bytes.Buffer
+	z := gzip.NewWriter(&packed)
+	_, _ = io.WriteString(z, wires["completions"].request(false))
+	_ = z.Close()
+	head := http.Header{"Content-Encoding": {"gzip"}, "Content-Type": {"application/json"}}
+	f := newFar(t, says(200, "{}"))
+	g := open(t, []chat.Provider{
+		provider("named", "openai", "http://127.0.0.1:1", func(p *chat.Provider) { p.Models = []string{"m-*"} }),
+		provider("all", "openai", f.URL),
+	}, func(_ *chat.Settings, d *chat.Deps) {
+		d.Shrink = func(context.Context, chat.Outgoing) []jsonscan.Edit { t.Error("it was shrunk"); return nil }
+	})
+	if resp, _ := g.post(t, "/v1/chat/completions", packed.String(), head); resp.StatusCode != http.StatusOK {
+		t.Fatalf("got %d", resp.StatusCode)
+	}
+	if got := f.calls()[0]; !bytes.Equal(got.body, packed.Bytes()) || got.head.Get("Content-Encoding") != "gzip" {
+		t.Errorf("got %q %v", got.body, got.head)
+	}
+	g.reload(provider("named", "openai", f.URL, func(p *chat.Provider) { p.Models = []string{"m-*"} }))
+	if resp, body := g.post(t, "/v1/chat/completions", packed.String(), head); resp.StatusCode != http.StatusBadRequest {
+		t.Errorf("got %d %s", resp.StatusCode, body)
+	}
+}
+
+// A reply that is packed although nobody asked for that is passed on as it is.
+func TestPackedReplies(t *testing.T) {
+	f := newFar(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Encoding", "gzip")
+		_, _ = io.WriteString(w, "\x1f\x8bnot really")
+	})
+	g := open(t, []chat.Provider{provider("p", "openai", f.URL)})
+	req, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, g.URL+"/v1/responses", strings.NewReader(`{"model":"x"}`))
+	req.Header.Set("Accept-Encoding", "gzip")
+	resp, err := g.Client().Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, body := whole(t, resp); body != "\x1f\x8bnot really" || resp.Header.Get("Content-Encoding") != "gzip" {
+		t.Errorf("got %q %v", body, resp.Header)
+	}
+}
+
+// H10: large bodies keep their bytes too, whether they say how large they are or not.
+func TestH10LargeBodies(t *testing.T) {
+	f := newFar(t, says(200, "{}"))
+	g := open(t, []chat.Provider{provider("p", "openai", f.URL)})
+	for _, size := range []int{1<<20 - 20, 1 << 20, 3 << 20, 9 << 20} {
+		body := `{"model":"m","input":"` + strings.Repeat("0123456789abcdef", size/16) + `"}`
+		for _, r := range []io.Reader{strings.NewReader(body), io.MultiReader(strings.NewReader(body))} {
+			req, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, g.URL+"/v1/responses", r)
+			resp, err := g.Client().Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			whole(t, resp)
+			if got := f.calls()[len(f.calls())-1]; resp.StatusCode != http.StatusOK || string(got.body) != body {
+				t.Errorf("%d bytes: %d, and the provider got %d", len(body), resp.StatusCode, len(got.body))
+			}
+		}
+	}
+}

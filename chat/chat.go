@@ -1,0 +1,138 @@
+// Package chat is the LLM door: a proxy for the APIs of OpenAI and Anthropic that changes nothing
+// it was not told to change.
+//
+// Path through the files: chat.go holds the door and what one configuration decides; enter.go says
+// who is calling and whose credentials are whose; complete.go is the straight line of one request
+// and should be read first; route.go finds the provider by the model's name; shrink.go lets the
+// history be masked; ask.go asks a provider, again if it may, and then its fallbacks; provider.go
+// is one far call; relay.go passes the reply on as it comes; usage.go, events.go and pick.go read
+// in passing what it cost; catalog.go lists the models; errors.go and shape.go know the wires.
+//
+// Invariants: the body of a request goes out byte for byte as it came, but for the edits of the
+// shrink hook, and what a provider answers is passed on byte for byte, each piece before the next
+// is read: a client that is slow slows its provider down, and nothing queues. A request is made
+// again only before a byte of a reply was passed on, and only within the provider's budget. The
+// gateway's own token goes to no provider, and a client's credentials only to the one that its
+// model names. No key is in a log or an error.
+//
+// When a provider fails before its first byte, it is asked again, then its fallbacks; when all
+// fail, the last answer there was is passed on, or an error in the form of the client's API. When
+// a reply breaks off, the client's connection is aborted: half a reply never looks like a whole
+// one. When the client leaves, the far call ends with it. A shrink hook that panics, or whose
+// edits make no sense, changes nothing.
+package chat
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/ctxgate/ctxgate/auth"
+	"github.com/ctxgate/ctxgate/fault"
+	"github.com/ctxgate/ctxgate/front"
+	"github.com/ctxgate/ctxgate/limit"
+	"github.com/ctxgate/ctxgate/meter"
+)
+
+// Door serves the LLM APIs.
+type Door struct {
+	deps Deps
+	plan atomic.Pointer[plan]
+	busy atomic.Int64 // requests under way
+}
+
+// Deps is what a Door is made of.
+type Deps struct {
+	Transport http.RoundTripper // must not unpack replies
+	Meter     *meter.Meter
+	Shrink    Shrink // nil: nothing is shrunk
+	Used      Used   // nil: nobody wants to know
+}
+
+// Settings is the part of the configuration that a door needs.
+type Settings struct {
+	Chat  Config
+	HTTP  front.HTTP
+	Auth  auth.Config
+	Limit limit.Config
+}
+
+// plan is everything that one configuration decides. A request is served under one plan.
+type plan struct {
+	Settings
+	gate      *auth.Gate
+	asks      bool // clients must know a token
+	limiter   *limit.Limiter
+	providers []*provider
+}
+
+// New makes a door of a valid configuration whose secrets are resolved.
+func New(s Settings, d Deps) *Door {
+	door := &Door{deps: d}
+	door.Apply(s)
+	return door
+}
+
+// Apply puts a new configuration into force: it holds for the handlers made from now on. Requests
+// under way end under the old one.
+func (d *Door) Apply(s Settings) {
+	s.HTTP.MaxRequestBytes = s.Chat.LLM.MaxRequestBytes
+	old := d.plan.Load()
+	p := &plan{Settings: s, gate: auth.New(s.Auth), asks: s.Auth.Token.Reveal() != "", limiter: limit.New(s.Limit, time.Now)}
+	if old != nil && old.Limit == s.Limit {
+		p.limiter = old.limiter // what clients have used up stays used up
+	}
+	for _, entry := range s.Chat.Providers {
+		p.providers = append(p.providers, d.newProvider(entry, s.Chat.LLM, old))
+		d.deps.Meter.Provider(entry.Name)
+	}
+	for _, from := range p.providers {
+		for _, name := range from.Fallback {
+			from.spare = append(from.spare, p.named(name))
+		}
+	}
+	d.plan.Store(p)
+}
+
+func (p *plan) named(name string) *provider {
+	if p == nil {
+		return nil
+	}
+	at := slices.IndexFunc(p.providers, func(one *provider) bool { return one.Name == name })
+	if at < 0 {
+		return nil
+	}
+	return p.providers[at]
+}
+
+// Serves says whether a path is one of the door's.
+func Serves(path string) bool { return strings.HasPrefix(path, "/v1/") || path == "/chat/completions" }
+
+// Handler serves the paths of the door behind a listener's guard, as the configuration has it now.
+func (d *Door) Handler(guard *front.Guard) http.Handler {
+	p := d.plan.Load()
+	mux := http.NewServeMux()
+	for path, e := range endpoints {
+		mux.HandleFunc("POST "+path, d.complete(p, e))
+		mux.HandleFunc(path, only(http.MethodPost))
+	}
+	mux.HandleFunc("GET /v1/models", d.listModels(p))
+	mux.HandleFunc("GET /v1/models/{id...}", d.showModel(p))
+	mux.HandleFunc("/v1/models", only(http.MethodGet))
+	mux.HandleFunc("/v1/models/{id...}", only(http.MethodGet))
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		Refuse(w, r, fault.New(fault.NotFound, "there is nothing at this path"))
+	})
+	// The chain of every door, but for who is let in: here a credential may be the provider's.
+	return front.Wrap(mux, front.Identified, front.Logged, front.Recovered(Refuse), front.Direct(Refuse),
+		guard.Stage(Refuse), p.authenticated, front.Limited(p.HTTP))
+}
+
+func only(method string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Allow", method)
+		refuse(w, r, http.StatusMethodNotAllowed, fault.New(fault.Invalid, "only "+method+" is served here"))
+	}
+}

@@ -1,0 +1,135 @@
+package chat
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/ctxgate/ctxgate/auth"
+	"github.com/ctxgate/ctxgate/fault"
+	"github.com/ctxgate/ctxgate/front"
+)
+
+// call is one request on its way.
+type call struct {
+	endpoint
+	plan    *plan
+	who     auth.Caller
+	model   string
+	query   string      // as the client wrote it
+	head    http.Header // what every provider gets
+	own     http.Header // the client's own credentials
+	body    []byte
+	packed  bool      // the body cannot be looked into
+	asked   *provider // the last one that was
+	tries   int
+	started time.Time
+}
+
+// complete serves one endpoint.
+func (d *Door) complete(p *plan, e endpoint) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		done := d.deps.Meter.BeginLLM()
+		c := &call{endpoint: e, plan: p, query: r.URL.RawQuery, started: time.Now()}
+		result := "internal" // of a panic
+		defer func() {
+			name := ""
+			if c.asked != nil {
+				name = c.asked.Name
+				front.Note(r.Context(), slog.String("provider", name), slog.String("model", clip(c.model)), slog.Int("tries", c.tries))
+			}
+			done(name, result)
+		}()
+		var err error
+		result, err = d.serve(w, r, c)
+		switch {
+		case errors.Is(err, errBegun):
+			front.Note(r.Context(), slog.String("fault", result), slog.String("error", clip(err.Error())))
+			panic(http.ErrAbortHandler) // half a reply must not look whole
+		case err != nil:
+			Refuse(w, r, err)
+		}
+	}
+}
+
+// serve is the way of one request: read, routed, shrunk, asked, relayed. Its result is the label it
+// is counted under. An error that is not errBegun is a refusal: nothing was answered yet.
+func (d *Door) serve(w http.ResponseWriter, r *http.Request, c *call) (result string, err error) {
+	defer func() {
+		if err != nil && result == "" {
+			result = fault.KindOf(err).String()
+		}
+	}()
+	ctx := r.Context()
+	if c.who, err = auth.From(ctx); err != nil {
+		return "", err
+	}
+	leave, err := d.admit(c.plan, c.who)
+	if err != nil {
+		return "", err
+	}
+	defer leave()
+	first, err := d.read(w, r, c)
+	if err != nil {
+		return "", err
+	}
+	if c.talk && !c.packed {
+		c.body = d.shrunk(ctx, Outgoing{
+			Who: c.who, Shape: c.shape, Model: c.model, Provider: first.Name,
+			Policy: c.plan.Chat.Observation.Schema1, Cache: first.Cache, Body: c.body,
+		})
+	}
+	rep, err := d.ask(ctx, c, first)
+	if err != nil {
+		return "", err
+	}
+	defer rep.end()
+	c.body = nil // from here on nothing is asked again, and a stream may be long
+	d.deps.Meter.FirstByte(rep.from.Name, time.Since(c.started))
+	return d.answer(ctx, w, c, rep)
+}
+
+// read takes the request off the wire and finds its provider. A body that is packed is not opened:
+// it goes as it is to the provider of every model.
+func (d *Door) read(w http.ResponseWriter, r *http.Request, c *call) (*provider, error) {
+	var err error
+	if c.body, err = front.ReadBody(w, r, int64(c.plan.HTTP.MaxRequestBytes)); err != nil {
+		return nil, err
+	}
+	encoding := r.Header.Get("Content-Encoding")
+	if c.packed = encoding != "" && encoding != "identity"; !c.packed {
+		if c.model, err = readModel(c.body); err != nil {
+			return nil, err
+		}
+	}
+	c.head, c.own = c.plan.forwarded(r.Header)
+	return c.plan.route(c.shape.kind(), c.model)
+}
+
+// answer relays the reply and tells what it cost.
+func (d *Door) answer(ctx context.Context, w http.ResponseWriter, c *call, rep *reply) (string, error) {
+	watch := newObserver(c.endpoint, rep.Response)
+	err := d.relay(ctx, w, c, rep, watch)
+	if used, ok := watch.usage(); ok {
+		d.tell(ctx, c, rep.from, watch.model(), used)
+	}
+	if err != nil {
+		return resultOf(err), err
+	}
+	return outcome(rep.StatusCode), nil
+}
+
+// outcome is the label of a reply that was passed on whole.
+func outcome(status int) string {
+	switch {
+	case status/100 == 2:
+		return "ok"
+	case status == http.StatusTooManyRequests:
+		return "rate_limited"
+	case status/100 == 4:
+		return "rejected"
+	}
+	return "failed"
+}

@@ -1,0 +1,180 @@
+package chat
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ctxgate/ctxgate/history"
+	"github.com/ctxgate/ctxgate/internal/secret"
+	"github.com/ctxgate/ctxgate/internal/unit"
+)
+
+// Config is the LLM door: which providers there are, and what holds for all of them.
+type Config struct {
+	// Masking of old tool results in conversations.
+	Observation Observation `key:"observation_masking"`
+
+	// The LLM providers. /v1/chat/completions (also /chat/completions) and /v1/responses are
+	// served by those of kind "openai", /v1/messages by those of kind "anthropic". Where
+	// auth_token is set, a client sends that token as its API key (Authorization or x-api-key); one
+	// whose own key must reach the provider sends the token as X-Ctxgate-Token. Wherever it
+	// stands, the token is never forwarded.
+	Providers []Provider `key:"providers"`
+
+	// What holds for every request to a provider.
+	LLM Limits `key:"llm"`
+}
+
+// Observation holds the schemas of conversation masking.
+type Observation struct {
+	// The window over tool turns. It holds for /v1/chat/completions and /v1/responses; requests at
+	// /v1/messages, and those with cache_control, go as they came.
+	Schema1 history.Policy `key:"schema1"`
+}
+
+// The kinds of API.
+const (
+	openAI    = "openai"
+	anthropic = "anthropic"
+)
+
+// Provider is one LLM API.
+type Provider struct {
+	// The provider's name in logs and metrics.
+	Name string `key:"name"`
+	// Which API it speaks: "openai" or "anthropic".
+	Kind string `key:"kind" oneof:"openai,anthropic"`
+	// The API's base URL. "/v1" is put after it unless its path names a version itself, as
+	// https://api.example.com/v1 does.
+	BaseURL string `key:"base_url"`
+	// The key to call it with; it takes the place of whatever credentials the client sent.
+	// Default: the client's own credentials (Authorization, x-api-key) pass through.
+	APIKey secret.Text `key:"api_key"`
+	// The models it serves, with * for any run of characters; the first provider that fits
+	// serves a request. "*" is also served requests that name no model. Default: every model.
+	Models []string `key:"models"`
+	// Headers sent with every request, in place of the client's of the same name; "env:NAME" and
+	// "file:PATH" work, and a credential must be written so.
+	Headers map[string]secret.Text `key:"headers" literal:"ok"`
+	// The longest it may take until the first byte of a reply; a duration. A reply that is not
+	// streamed comes all at once, so this is the longest such a reply may take. Default 10m.
+	FirstByte unit.Duration `key:"timeout_first_byte" min:"1ms"`
+	// The longest a reply may be silent once it has begun; a duration. Default 5m.
+	Idle unit.Duration `key:"timeout_idle" min:"1ms"`
+	// How often a request is made again that could not be delivered or was answered 429, 500,
+	// 502, 503, 504 or 529; never once a byte of a reply was passed on. Default 2.
+	Retries int `key:"retries" min:"0" max:"10"`
+	// Providers of the same kind to ask, in order, when this one fails so. They get the same
+	// request, whatever their models; the client's own credentials are not sent to them.
+	// Default none.
+	Fallback []string `key:"fallback"`
+	// What cached input costs beside fresh input. Default: no discount.
+	Cache Cache `key:"cache"`
+}
+
+// Cache is a provider's price of cached input, relative to fresh input.
+type Cache struct {
+	// Writing to the cache. Default 1.
+	Write float64 `key:"write" min:"0"`
+	// Reading from the cache. Default 1.
+	Read float64 `key:"read" min:"0"`
+	// How long the cache lives; a duration. Default 5m.
+	TTL unit.Duration `key:"ttl"`
+}
+
+// Limits hold for every request to a provider.
+type Limits struct {
+	// The largest request body; a size. Default 32MiB. Zero is refused.
+	MaxRequestBytes unit.Bytes `key:"max_request_bytes" min:"1"`
+	// The most requests under way at once; those beyond are refused with 503. Default 1000.
+	MaxConcurrent int `key:"max_concurrent" min:"1"`
+	// The share of a provider's requests of the last ten seconds that may be made again; three
+	// always may. Default 0.2.
+	RetryBudget float64 `key:"retry_budget" min:"0" max:"1"`
+	// How long a provider's list of models is believed; a duration. Default 1m.
+	ModelsTTL unit.Duration `key:"models_ttl"`
+}
+
+// SetDefaults fills what an entry does not say.
+func (p *Provider) SetDefaults() {
+	p.FirstByte = unit.Duration(10 * time.Minute)
+	p.Idle = unit.Duration(5 * time.Minute)
+	p.Retries = 2
+	p.Cache = Cache{Write: 1, Read: 1, TTL: unit.Duration(5 * time.Minute)}
+}
+
+// Default is the configuration of an empty file.
+func Default() Config {
+	return Config{
+		Observation: Observation{history.DefaultPolicy()},
+		LLM:         Limits{MaxRequestBytes: 32 << 20, MaxConcurrent: 1000, RetryBudget: 0.2, ModelsTTL: unit.Duration(time.Minute)},
+	}
+}
+
+// Validate lists every problem; each text begins with the key it is about.
+func (c Config) Validate() []error {
+	var problems []error
+	for _, err := range c.Observation.Schema1.Validate() {
+		problems = append(problems, fmt.Errorf("observation_masking.schema1.%w", err))
+	}
+	kinds := map[string]string{}
+	for i, p := range c.Providers {
+		at := fmt.Sprintf("providers[%d].", i)
+		if _, taken := kinds[p.Name]; p.Name == "" || taken {
+			problems = append(problems, errors.New(at+"name: must be there and be no other provider's"))
+		}
+		kinds[p.Name] = p.Kind
+		for _, err := range p.validate() {
+			problems = append(problems, fmt.Errorf("%s%w", at, err))
+		}
+	}
+	for i, p := range c.Providers {
+		for _, name := range p.Fallback {
+			if kind, ok := kinds[name]; !ok || kind != p.Kind || name == p.Name {
+				problems = append(problems, fmt.Errorf("providers[%d].fallback: %q is no other provider of kind %s", i, name, p.Kind))
+			}
+		}
+	}
+	return problems
+}
+
+func (p Provider) validate() []error {
+	var problems []error
+	if p.Kind == "" {
+		problems = append(problems, errors.New("kind: openai or anthropic is needed"))
+	}
+	if err := checkURL(p.BaseURL); err != nil {
+		problems = append(problems, fmt.Errorf("base_url: %w", err))
+	}
+	if slices.Contains(p.Models, "") {
+		problems = append(problems, errors.New("models: a name is empty"))
+	}
+	for name := range p.Headers {
+		if hopByHop[http.CanonicalHeaderKey(name)] {
+			problems = append(problems, fmt.Errorf("headers: %s belongs to the connection", name))
+		}
+	}
+	return problems
+}
+
+func checkURL(s string) error {
+	u, err := url.Parse(s)
+	switch {
+	case s == "":
+		return errors.New("is missing")
+	case err != nil || u.Host == "":
+		return errors.New("is not a URL")
+	case u.Scheme != "http" && u.Scheme != "https":
+		return fmt.Errorf("scheme %q is not http or https", u.Scheme)
+	case u.User != nil:
+		return errors.New("credentials do not belong in a URL: use api_key")
+	case strings.ContainsAny(s, "?#"):
+		return errors.New("a query or fragment has no meaning here: paths are put after it")
+	}
+	return nil
+}

@@ -1,0 +1,89 @@
+package chat
+
+import (
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/ctxgate/ctxgate/fault"
+	"github.com/ctxgate/ctxgate/jsonscan"
+)
+
+// protocol are the keys that decide what becomes of a request; in other letters they are refused.
+var protocol = []string{"model", "messages", "input", "stream"}
+
+// readModel is the model that a request names; "" where it names none. The body is checked in the
+// same pass: what two readers could read differently goes no further.
+func readModel(body []byte) (string, error) {
+	s := jsonscan.New(body, 0)
+	model := ""
+	err := s.Object(protocol, func(key []byte) error {
+		if string(key) != "model" {
+			return nil
+		}
+		kind := s.Kind()
+		raw, err := s.Skip()
+		if err == nil && kind != '"' && kind != 'n' {
+			return fault.New(fault.BadParams, "model: must be a string")
+		}
+		model = jsonscan.TextOf(raw.Of(body))
+		return err
+	})
+	if err == nil {
+		err = s.End()
+	}
+	var why *jsonscan.Error
+	if errors.As(err, &why) {
+		return "", unreadable(why)
+	}
+	return model, err
+}
+
+func unreadable(why *jsonscan.Error) error {
+	switch why.Reason {
+	case jsonscan.DuplicateKey, jsonscan.FoldedKey, jsonscan.TooDeep:
+		return fault.New(fault.Invalid, "the request is refused: "+why.Error())
+	}
+	return fault.New(fault.Syntax, "the request is not valid JSON: "+why.Error())
+}
+
+// route finds the provider of a model: the first of the kind whose patterns fit. A request without
+// a model, or one that cannot be looked into, goes to the first that takes every model.
+func (p *plan) route(kind, model string) (*provider, error) {
+	for _, one := range p.providers {
+		if one.Kind == kind && one.takes(model) {
+			return one, nil
+		}
+	}
+	if model == "" {
+		return nil, fault.New(fault.BadParams, "the request names no model, and no provider is there for every model")
+	}
+	return nil, fault.New(fault.Unknown, "no provider of kind "+kind+" serves the model "+strconv.Quote(clip(model)))
+}
+
+func (p *provider) takes(model string) bool {
+	if len(p.Models) == 0 || slices.Contains(p.Models, "*") {
+		return true
+	}
+	return model != "" && slices.ContainsFunc(p.Models, func(pattern string) bool { return fits(pattern, model) })
+}
+
+// fits says whether a name is what a pattern says, in which * is any run of characters.
+func fits(pattern, name string) bool {
+	first, rest, wild := strings.Cut(pattern, "*")
+	name, ok := strings.CutPrefix(name, first)
+	if !ok || !wild {
+		return ok && name == ""
+	}
+	parts := strings.Split(rest, "*")
+	last := len(parts) - 1
+	for _, part := range parts[:last] {
+		at := strings.Index(name, part)
+		if at < 0 {
+			return false
+		}
+		name = name[at+len(part):]
+	}
+	return strings.HasSuffix(name, parts[last])
+}

@@ -1,0 +1,131 @@
+package chat_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/ctxgate/ctxgate/auth"
+	"github.com/ctxgate/ctxgate/chat"
+)
+
+// What a reply says of its cost is read in passing, in all shapes, streamed and not, counted, and
+// handed on.
+func TestUsage(t *testing.T) {
+	for name, w := range wires {
+		for _, stream := range []bool{false, true} {
+			t.Run(fmt.Sprint(name, " stream=", stream), func(t *testing.T) {
+				answer := says(200, w.whole)
+				if stream {
+					answer = streams(w.events, nil)
+				}
+				f := newFar(t, answer)
+				g := open(t, []chat.Provider{provider("p", w.kind, f.URL)})
+				g.post(t, w.path, w.request(stream), nil)
+				g.has(t,
+					fmt.Sprintf(`ctxgate_llm_tokens_total{kind="fresh",provider="p"} %d`, w.used.Fresh),
+					fmt.Sprintf(`ctxgate_llm_tokens_total{kind="cached",provider="p"} %d`, w.used.Cached),
+					fmt.Sprintf(`ctxgate_llm_tokens_total{kind="created",provider="p"} %d`, w.used.Created),
+					fmt.Sprintf(`ctxgate_llm_tokens_total{kind="output",provider="p"} %d`, w.used.Output),
+					`ctxgate_llm_requests_total{provider="p",result="ok"} 1`)
+				g.mu.Lock()
+				defer g.mu.Unlock()
+				if len(g.bills) != 1 {
+					t.Fatalf("%d bills", len(g.bills))
+				}
+				b := g.bills[0]
+				if b.Usage != w.used || b.Model != "m-1-0825" || b.Provider != "p" || b.Who.Tenant() != auth.DefaultTenant || b.Shape.String() != name {
+					t.Errorf("got %+v", b)
+				}
+			})
+		}
+	}
+}
+
+// However a reply is cut into pieces, it says the same.
+func TestUsageInAnyPieces(t *testing.T) {
+	for name, w := range wires {
+		for _, stream := range []bool{false, true} {
+			text := w.whole
+			if stream {
+				text = strings.Join(w.events, "")
+			}
+			for size := 1; size <= 7; size++ {
+				used, model, ok := chat.Observe(w.path, stream, text, size)
+				if !ok || used != w.used || model != "m-1-0825" {
+					t.Errorf("%s stream=%v in pieces of %d: %+v %q %v", name, stream, size, used, model, ok)
+				}
+			}
+			for at := range len(text) {
+				if used, _, ok := chat.Observe(w.path, stream, text[:at], 1<<10); ok && used.Output > 7 {
+					t.Errorf("%s cut at %d: %+v", name, at, used)
+				}
+			}
+		}
+	}
+}
+
+// What is not there, or not what it should be, is not counted; where several providers of a kind
+// differ, each is read.
+func TestUsageOddities(t *testing.T) {
+	const cc, msg = "/v1/chat/completions", "/v1/messages"
+	for _, tt := range []struct {
+		path, text string
+		want       chat.Usage
+		ok         bool
+	}{
+		{cc, `{"choices":[]}`, chat.Usage{}, false},
+		{cc, `{"usage":null}`, chat.Usage{}, false},
+		{cc, `{"usage":{}}`, chat.Usage{}, false},
+		{cc, `{"usage":"x"}`, chat.Usage{}, false},
+		{cc, `{"usage":{"prompt_tokens":`, chat.Usage{}, false},
+		{cc, `[{"usage":{"prompt_tokens":1}}]`, chat.Usage{}, false},
+		{cc, `}}]]{"usage":{"prompt_tokens":3}}`, chat.Usage{Fresh: 3}, true},
+		{cc, `{"choices":[{"usage":{"prompt_tokens":1}}],"deep":{"usage":{"prompt_tokens":2}}}`, chat.Usage{}, false},
+		{cc, `{"x":"\"usage\":{\"prompt_tokens\":1}\\"}`, chat.Usage{}, false},
+		{cc, `{"usage":{"prompt_tokens":-5,"completion_tokens":1e3}}`, chat.Usage{}, true},
+		{cc, `{"usage" : {"prompt_tokens":10,"completion_tokens":2,"cached_tokens":4}}`, chat.Usage{Fresh: 6, Cached: 4, Output: 2}, true},
+		{cc, `{"usage":{"prompt_tokens":10,"prompt_cache_hit_tokens":4,"prompt_cache_miss_tokens":6}}`, chat.Usage{Fresh: 6, Cached: 4}, true},
+		{cc, `{"usage":{"prompt_tokens":10,"prompt_tokens_details":{"cached_tokens":4,"cache_write_tokens":5}}}`, chat.Usage{Fresh: 1, Cached: 4, Created: 5}, true},
+		{cc, `{"usage":{"prompt_tokens":1,"prompt_tokens_details":{"cached_tokens":4}}}`, chat.Usage{Cached: 4}, true},
+		{cc, `{"usage":{"prompt_tokens":1,"pad":"` + strings.Repeat("x", 20<<10) + `"}}`, chat.Usage{}, false},
+		{cc, `{"` + strings.Repeat("k", 100) + `":1,"usage":{"prompt_tokens":1}}`, chat.Usage{Fresh: 1}, true},
+		{msg, `{"usage":{"input_tokens":3,"cache_creation":{"ephemeral_5m_input_tokens":9}}}`, chat.Usage{Fresh: 3}, true},
+	} {
+		for _, size := range []int{1, 1 << 20} {
+			if got, _, ok := chat.Observe(tt.path, false, tt.text, size); ok != tt.ok || got != tt.want {
+				t.Errorf("%.80s in pieces of %d: got %+v %v, want %+v %v", tt.text, size, got, ok, tt.want, tt.ok)
+			}
+		}
+	}
+}
+
+// FuzzObserve: whatever a provider sends, in whatever pieces, reading it in passing neither fails
+// nor depends on the pieces.
+func FuzzObserve(f *testing.F) {
+	for _, w := range wires {
+		f.Add(w.path, w.whole, false, uint8(3))
+		f.Add(w.path, strings.Join(w.events, ""), true, uint8(5))
+	}
+	f.Fuzz(func(t *testing.T, path, text string, stream bool, size uint8) {
+		a, am, aok := chat.Observe(path, stream, text, int(size)+1)
+		b, bm, bok := chat.Observe(path, stream, text, len(text)+1)
+		if diff := cmp.Diff([]any{a, am, aok}, []any{b, bm, bok}); diff != "" {
+			t.Error(diff)
+		}
+	})
+}
+
+// A failed reply, and one of another place, cost nothing.
+func TestFailedRepliesCostNothing(t *testing.T) {
+	f := newFar(t, says(http.StatusBadRequest, wires["completions"].whole))
+	g := open(t, []chat.Provider{provider("p", "openai", f.URL)})
+	g.post(t, "/v1/chat/completions", "{}", nil)
+	g.has(t, `ctxgate_llm_requests_total{provider="p",result="rejected"} 1`)
+	if len(g.bills) != 0 {
+		t.Errorf("got %+v", g.bills)
+	}
+}

@@ -1,0 +1,274 @@
+package chat_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/ctxgate/ctxgate/auth"
+	"github.com/ctxgate/ctxgate/chat"
+	"github.com/ctxgate/ctxgate/front"
+	"github.com/ctxgate/ctxgate/internal/secret"
+	"github.com/ctxgate/ctxgate/internal/unit"
+	"github.com/ctxgate/ctxgate/meter"
+	"github.com/ctxgate/ctxgate/upstream"
+)
+
+func TestMain(m *testing.M) {
+	slog.SetDefault(slog.New(slog.DiscardHandler))
+	goleak.VerifyTestMain(m)
+}
+
+// wire is one of the three shapes, with a request and replies of it.
+type wire struct {
+	path, kind, body string
+	whole            string   // a reply that is not streamed
+	events           []string // the events of one that is
+	used             chat.Usage
+}
+
+// The bodies are spelled as no encoder would spell them: H10 is about bytes, not about values.
+var wires = map[string]wire{
+	"completions": {
+		path: "/v1/chat/completions", kind: "openai",
+		body:  "{ \"model\":\"m-1\",\n\t\"messages\": [{\"role\":\"user\",\"content\":\"\\u00e9\\/ é\"}],\"n\":1.0e0, \"big\": 12345678901234567890, \"stream\":%v }\n",
+		whole: `{"id":"c1","model":"m-1-0825","choices":[{"message":{"content":"hi \"usage\":{}"}}],"usage":{"prompt_tokens":100,"completion_tokens":7,"prompt_tokens_details":{"cached_tokens":60}}}`,
+		events: []string{
+			"data: {\"id\":\"c1\",\"model\":\"m-1-0825\",\"choices\":[{\"delta\":{\"content\":\"h\"}}],\"usage\":null}\n\n",
+			": keep-alive\n\n",
+			"data: {\"id\":\"c1\",\"model\":\"m-1-0825\",\"choices\":[],\"usage\":{\"prompt_tokens\":100,\"completion_tokens\":7,\"prompt_tokens_details\":{\"cached_tokens\":60}}}\n\n",
+			"data: [DONE]\n\n",
+		},
+		used: chat.Usage{Fresh: 40, Cached: 60, Output: 7},
+	},
+	"responses": {
+		path: "/v1/responses", kind: "openai",
+		body:  "{\"input\":[ {\"type\":\"function_call_output\",\"call_id\":\"a\",\"output\":\"\\ud83d\\ude00\"}],\"model\" : \"m-1\",\"stream\":%v}",
+		whole: `{"id":"r1","object":"response","output":[],"model":"m-1-0825","usage":{"input_tokens":100,"input_tokens_details":{"cached_tokens":60},"output_tokens":7,"total_tokens":107},"metadata":{}}`,
+		events: []string{
+			"event: response.created\r\ndata: {\"type\":\"response.created\",\"response\":{\"id\":\"r1\",\"model\":\"m-1-0825\",\"usage\":null}}\r\n\r\n",
+			"event: response.output_text.delta\ndata: {\"type\":\"response.output_text.delta\",\"delta\":\"h\"}\n\n",
+			"event: response.completed\ndata: {\"type\":\"response.completed\",\"response\":{\"output\":[{\"usage\":9}],\"model\":\"m-1-0825\",\"usage\":{\"input_tokens\":100,\"input_tokens_details\":{\"cached_tokens\":60},\"output_tokens\":7}}}\n\n",
+		},
+		used: chat.Usage{Fresh: 40, Cached: 60, Output: 7},
+	},
+	"messages": {
+		path: "/v1/messages", kind: "anthropic",
+		body:  "{\"max_tokens\":5,\"model\":\"m-1\",\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"x\",\"cache_control\":{\"type\":\"ephemeral\"}}]}],\"stream\":%v}",
+		whole: `{"id":"msg","type":"message","model":"m-1-0825","content":[],"usage":{"input_tokens":40,"cache_creation_input_tokens":5,"cache_read_input_tokens":60,"output_tokens":7}}`,
+		events: []string{
+			"event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"model\":\"m-1-0825\",\"usage\":{\"input_tokens\":40,\"cache_creation_input_tokens\":5,\"cache_read_input_tokens\":60,\"output_tokens\":1}}}\n\n",
+			"event: ping\ndata: {\"type\": \"ping\"}\n\n",
+			"event: message_delta\ndata: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"end_turn\"},\"usage\":{\"output_tokens\":7}}\n\n",
+			"event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n",
+		},
+		used: chat.Usage{Fresh: 40, Cached: 60, Created: 5, Output: 7},
+	},
+}
+
+// request is the body of a request that is streamed, or not.
+func (w wire) request(stream bool) string { return fmt.Sprintf(w.body, stream) }
+
+// far is a provider on loopback. What it got is kept; serve says what it answers.
+type far struct {
+	*httptest.Server
+	mu  sync.Mutex
+	got []heard
+}
+
+type heard struct {
+	uri  string
+	head http.Header
+	body []byte
+}
+
+func newFar(t *testing.T, serve http.HandlerFunc) *far {
+	t.Helper()
+	f := &far{}
+	f.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		f.mu.Lock()
+		f.got = append(f.got, heard{r.RequestURI, r.Header.Clone(), body})
+		f.mu.Unlock()
+		serve(w, r)
+	}))
+	t.Cleanup(f.Close)
+	return f
+}
+
+func (f *far) calls() []heard {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.got
+}
+
+// says answers with a status and a body.
+func says(status int, body string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Content-Length", fmt.Sprint(len(body)))
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, body)
+	}
+}
+
+// first answers one after the other, and then goes on with the last.
+func first(serve ...http.HandlerFunc) http.HandlerFunc {
+	var mu sync.Mutex
+	return func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		now := serve[0]
+		if len(serve) > 1 {
+			serve = serve[1:]
+		}
+		mu.Unlock()
+		now(w, r)
+	}
+}
+
+// provider is an entry for a far provider.
+func provider(name, kind, url string, change ...func(*chat.Provider)) chat.Provider {
+	var p chat.Provider
+	p.SetDefaults()
+	p.Name, p.Kind, p.BaseURL = name, kind, url
+	for _, f := range change {
+		f(&p)
+	}
+	return p
+}
+
+func keyed(key string) func(*chat.Provider) {
+	return func(p *chat.Provider) { p.APIKey = secret.Literal(key) }
+}
+
+// gate is a gateway with nothing but the LLM door.
+type gate struct {
+	*httptest.Server
+	door  *chat.Door
+	meter *meter.Meter
+	main  front.Swap
+	cfg   chat.Settings
+
+	mu    sync.Mutex
+	bills []chat.Bill
+}
+
+type option func(*chat.Settings, *chat.Deps)
+
+func token(t string) option {
+	return func(s *chat.Settings, _ *chat.Deps) { s.Auth = auth.Config{Token: secret.Literal(t)} }
+}
+
+func llm(change func(*chat.Limits)) option {
+	return func(s *chat.Settings, _ *chat.Deps) { change(&s.Chat.LLM) }
+}
+
+func open(t *testing.T, providers []chat.Provider, options ...option) *gate {
+	t.Helper()
+	g := &gate{meter: meter.New("test", func() (meter.Store, bool) { return meter.Store{}, true })}
+	g.cfg = chat.Settings{Chat: chat.Default(), HTTP: front.Default().HTTP}
+	g.cfg.Chat.Providers = providers
+	transport := upstream.NewTransport()
+	deps := chat.Deps{Transport: transport, Meter: g.meter, Used: func(_ context.Context, b chat.Bill) {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.bills = append(g.bills, b)
+	}}
+	for _, o := range options {
+		o(&g.cfg, &deps)
+	}
+	if problems := g.cfg.Chat.Validate(); problems != nil {
+		t.Fatal(problems)
+	}
+	g.door = chat.New(g.cfg, deps)
+	g.main.Set(g.door.Handler(front.NewGuard("127.0.0.1:8000", nil)))
+	g.Server = httptest.NewServer(&g.main)
+	t.Cleanup(func() { g.Client().CloseIdleConnections(); g.Close(); transport.CloseIdleConnections() })
+	return g
+}
+
+// reload puts other providers into force.
+func (g *gate) reload(providers ...chat.Provider) {
+	g.cfg.Chat.Providers = providers
+	g.door.Apply(g.cfg)
+	g.main.Set(g.door.Handler(front.NewGuard("127.0.0.1:8000", nil)))
+}
+
+// do sends a request and gives the answer, whose body is the caller's to close.
+func (g *gate) do(t *testing.T, method, path, body string, head http.Header) *http.Response {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, g.URL+path, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, values := range head {
+		req.Header[name] = values
+	}
+	resp, err := g.Client().Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp
+}
+
+// post sends a request and reads the whole answer.
+func (g *gate) post(t *testing.T, path, body string, head http.Header) (*http.Response, string) {
+	t.Helper()
+	return whole(t, g.do(t, http.MethodPost, path, body, head))
+}
+
+func (g *gate) get(t *testing.T, path string, head http.Header) (*http.Response, string) {
+	t.Helper()
+	return whole(t, g.do(t, http.MethodGet, path, "", head))
+}
+
+func whole(t *testing.T, resp *http.Response) (*http.Response, string) {
+	t.Helper()
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatalf("%d %q: %v", resp.StatusCode, text, err)
+	}
+	return resp, string(text)
+}
+
+// has checks that the metrics hold a line.
+func (g *gate) has(t *testing.T, lines ...string) {
+	t.Helper()
+	var text string
+	for end := time.Now().Add(2 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		w := httptest.NewRecorder()
+		g.meter.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+		text = w.Body.String()
+		missing := false
+		for _, line := range lines {
+			missing = missing || !strings.Contains(text, line+"\n")
+		}
+		if !missing {
+			return // a request is counted when its client has all of it already
+		}
+	}
+	t.Errorf("the metrics lack one of %q:\n%s", lines, llmLines(text))
+}
+
+func llmLines(text string) string {
+	var out bytes.Buffer
+	for line := range strings.Lines(text) {
+		if strings.HasPrefix(line, "ctxgate_llm") && !strings.Contains(line, "bucket") {
+			out.WriteString(line)
+		}
+	}
+	return out.String()
+}
+
+func seconds(d time.Duration) unit.Duration { return unit.Duration(d) }

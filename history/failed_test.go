@@ -1,0 +1,99 @@
+package history
+
+import (
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// H8: what is an error, and what only speaks of one.
+func TestH8LooksLikeAnError(t *testing.T) {
+	for text, want := range map[string]bool{
+		"Traceback (most recent call last):\n  File \"x.py\"": true,
+		"java.lang.NullPointerException: x is null":           true,
+		"Exception in thread \"main\" boom":                   true,
+		"Unhandled Exception":                                 true,
+		"Error: no such file":                                 true,
+		"Error":                                               true,
+		"Error.":                                              true,
+		"ok so far\nError executing tool":                     true,
+		"ERROR something broke":                               true,
+		"src/x.rs\nerror: mismatched types":                   true,
+		"error[E0308]: mismatched types":                      true,
+		"request timeout":                                     true,
+		"Timeout after 30s":                                   true,
+		"requests.exceptions.ReadTimeout: pool":               true,
+		"TimeoutError: navigation":                            true,
+		"timeout: the server did not answer":                  true,
+		"connect_error":                                       true,
+		"dial tcp 127.0.0.1:80: connect: connection refused":  true,
+		"curl: (7) Connection refused":                        true,
+		`HTTP 500 {"error": "boom"}`:                          true,
+		`{"error":"x"}`:                                       true,
+		` [{"x":1}, `:                                         false,
+		`{"error":{"code":1},"x":2}`:                          true,
+		`{"status":"error"}`:                                  true,
+		`{"error": "cut off`:                                  true, // no JSON: the rules for text
+
+		"":                                   false,
+		"ok":                                 false,
+		`{"error":null,"rows":[]}`:           false,
+		`{"error":false}`:                    false,
+		`{"error":""}`:                       false,
+		`{"error":{}}`:                       false,
+		`{"error":[ ]}`:                      false,
+		`{"status":"ok","note":"timeout"}`:   false,
+		`["Error: inside a list"]`:           false,
+		`{"log":"Traceback"}`:                false,
+		"raise ValueError('x')":              false,
+		"    raise MyException(\"no\")":      false,
+		"return errors.New(\"timeout\")":     false,
+		"except Exception as e:":             false,
+		"} catch (Exception e) {":            false,
+		"  12\texcept TimeoutError:":         false,
+		"class MyException(Exception):":      false,
+		"import java.lang.Exception;":        false,
+		"self.timeout = timeout":             false,
+		"timeout=30":                         false,
+		"timeout: 30":                        false,
+		"setTimeout(() => {}, 5)":            false,
+		"ctx, cancel := context.WithTimeout": false,
+		"response_timeout_ms 5":              false,
+		"Errors and how to avoid them":       false,
+		"ErrorBoundary.tsx\nError.tsx":       false,
+		"no errors, 0 error":                 false,
+		`map[string]any{"error": nil,`:       true, // a key that says something, for all we know
+		`return {"error": str(e)}`:           false,
+		"the error: is in the middle":        false,
+	} {
+		if got := mayFail([]byte(text)) && failedText([]byte(text)); got != want {
+			t.Errorf("%q: got %v", text, got)
+		}
+	}
+}
+
+// H8: an Anthropic result can say itself that it is one.
+func TestH8IsError(t *testing.T) {
+	d := mustRead(t, Messages, []byte(`{"messages":[{"role":"user","content":[{"type":"tool_result","tool_use_id":"a","is_error":true,"content":"no luck"}]}]}`))
+	if !d.looksFailed(0) {
+		t.Error("is_error was not seen")
+	}
+}
+
+// Looking at every second place misses nothing.
+func TestTracesAreFound(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var b strings.Builder
+		for range rapid.IntRange(0, 6).Draw(t, "n") {
+			b.WriteString(rapid.SampledFrom([]string{"r", "ro", "rror", "RROR", "raceback", "xception", "imeout", "IMEOUT", "onnection refused", `\u00`, "ef", "fu", " ", "imeo", "ut"}).Draw(t, "s"))
+		}
+		want := false
+		for _, tr := range traces[1:] {
+			want = want || strings.Contains(b.String(), tr.text)
+		}
+		if got := mayFail([]byte(b.String())); got != want {
+			t.Fatalf("%q: got %v", b.String(), got)
+		}
+	})
+}

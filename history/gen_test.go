@@ -1,0 +1,235 @@
+package history
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+)
+
+// talk is a conversation in no shape's dress: what happened, in order.
+type talk []event
+
+// event is what the user or the model said, or a tool turn.
+type event struct {
+	user  string
+	model string // said without calls
+	calls []toolCall
+}
+
+type toolCall struct {
+	id, name, args string
+	results        []string // texts of the blocks of its result
+	image          bool     // and a picture
+	failed         bool
+}
+
+// look is how a client writes a request: what it may do differently from turn to turn.
+type look struct {
+	marks    []int // events from the end that carry a cache_control
+	thinking bool
+	lists    bool // texts as lists of one block
+	system   string
+}
+
+// render writes the request of a shape.
+func (t talk) render(shape Shape, l look) []byte {
+	w := writer{look: l}
+	for i, e := range t {
+		w.mark = false
+		for _, m := range l.marks {
+			w.mark = w.mark || len(t)-1-i == m
+		}
+		switch shape {
+		case Chat:
+			w.chat(e)
+		case Messages:
+			w.messages(e)
+		case Responses:
+			w.responses(e)
+		}
+	}
+	if l.system == "" {
+		l.system = "You are an agent."
+	}
+	list := "[" + strings.Join(w.out, ", ") + "]"
+	switch shape {
+	case Messages:
+		return []byte(`{"model":"m-1","max_tokens":99,"system":[{"type":"text","text":` + quote(l.system) + `,"cache_control":{"type":"ephemeral"}}],"messages":` + list + `,"stream":true}`)
+	case Responses:
+		return []byte(`{"model":"m-1","instructions":` + quote(l.system) + `,"input":` + list + `,"stream":true}`)
+	default:
+		return []byte(`{"model":"m-1","tools":[],"messages":` + list + `,"stream":true}`)
+	}
+}
+
+type writer struct {
+	look
+	mark bool
+	out  []string
+}
+
+func (w *writer) add(format string, args ...any) {
+	w.out = append(w.out, fmt.Sprintf(format, args...))
+}
+
+func quote(s string) string {
+	out, _ := json.Marshal(s)
+	return string(out)
+}
+
+func (w *writer) chat(e event) {
+	switch {
+	case e.user != "":
+		w.add(`{"role":"user","content":%s}`, quote(e.user))
+	case e.model != "":
+		w.add(`{"role":"assistant","content":%s}`, quote(e.model))
+	default:
+		var calls []string
+		for _, c := range e.calls {
+			calls = append(calls, fmt.Sprintf(`{"id":%s,"type":"function","function":{"name":%s,"arguments":%s}}`, quote(c.id), quote(c.name), quote(c.args)))
+		}
+		w.add(`{"role":"assistant","content":null,"tool_calls":[%s]}`, strings.Join(calls, ","))
+		for _, c := range e.calls {
+			content := quote(strings.Join(c.results, "\n"))
+			if c.image {
+				content = `[{"type":"text","text":` + content + `}]`
+			}
+			w.add(`{"role":"tool","tool_call_id":%s,"content":%s}`, quote(c.id), content)
+		}
+	}
+}
+
+func (w *writer) cache(last bool) string {
+	if w.mark && last {
+		return `,"cache_control":{"type":"ephemeral"}`
+	}
+	return ""
+}
+
+func (w *writer) messages(e event) {
+	plain := func(role, text string) {
+		if w.lists || w.mark {
+			w.add(`{"role":"%s","content":[{"type":"text","text":%s%s}]}`, role, quote(text), w.cache(true))
+			return
+		}
+		w.add(`{"role":"%s","content":%s}`, role, quote(text))
+	}
+	switch {
+	case e.user != "":
+		plain("user", e.user)
+		return
+	case e.model != "":
+		plain("assistant", e.model)
+		return
+	}
+	var calls, results []string
+	if w.thinking {
+		calls = append(calls, `{"type":"thinking","thinking":"hm","signature":"c2ln"}`)
+	}
+	for i, c := range e.calls {
+		calls = append(calls, fmt.Sprintf(`{"type":"tool_use","id":%s,"name":%s,"input":{"q":%s}}`, quote(c.id), quote(c.name), quote(c.args)))
+		var blocks []string
+		for _, text := range c.results {
+			blocks = append(blocks, `{"type":"text","text":`+quote(text)+`}`)
+		}
+		if c.image {
+			blocks = append(blocks, `{"type":"image","source":{"type":"base64","media_type":"image/png","data":"AAAA"}}`)
+		}
+		content := "[" + strings.Join(blocks, ",") + "]"
+		if len(c.results) == 1 && !c.image && i%2 == 0 {
+			content = quote(c.results[0])
+		}
+		results = append(results, fmt.Sprintf(`{"type":"tool_result","tool_use_id":%s,"is_error":%v,"content":%s%s}`, quote(c.id), c.failed, content, w.cache(i == len(e.calls)-1)))
+	}
+	w.add(`{"role":"assistant","content":[%s]}`, strings.Join(calls, ","))
+	w.add(`{"role":"user","content":[%s]}`, strings.Join(results, ","))
+}
+
+func (w *writer) responses(e event) {
+	switch {
+	case e.user != "":
+		w.add(`{"type":"message","role":"user","content":[{"type":"input_text","text":%s}]}`, quote(e.user))
+	case e.model != "":
+		w.add(`{"role":"assistant","content":%s}`, quote(e.model))
+	default:
+		for _, c := range e.calls {
+			if w.thinking {
+				w.add(`{"type":"reasoning","summary":[],"encrypted_content":"Zm9v"}`)
+			}
+			w.add(`{"type":"function_call","call_id":%s,"name":%s,"arguments":%s}`, quote(c.id), quote(c.name), quote(c.args))
+		}
+		for i, c := range e.calls {
+			output := quote(strings.Join(c.results, "\n"))
+			if i%2 == 1 || c.image {
+				var blocks []string
+				for _, text := range c.results {
+					blocks = append(blocks, `{"type":"input_text","text":`+quote(text)+`}`)
+				}
+				if c.image {
+					blocks = append(blocks, `{"type":"input_image","image_url":"data:"}`)
+				}
+				output = "[" + strings.Join(blocks, ",") + "]"
+			}
+			w.add(`{"type":"function_call_output","call_id":%s,"output":%s}`, quote(c.id), output)
+		}
+	}
+}
+
+var tools = []string{"read_file", "grep", "bash", `odd"{tool_name}`, "fetch"}
+
+// makeTalk is a conversation as agents have them, with what makes trouble now and then.
+func makeTalk(seed uint64, turns int) talk {
+	rnd := rand.New(rand.NewPCG(seed, 7))
+	out := talk{{user: "Fix /work/src/main.go please"}}
+	number := 0
+	reuse := rnd.IntN(6) == 0 // some providers number calls anew at each turn
+	for range turns {
+		if rnd.IntN(8) == 0 {
+			out = append(out, event{model: "Done with " + anyPath(rnd)}, event{user: "go on, see " + anyPath(rnd)})
+		}
+		var e event
+		if reuse {
+			number = 0
+		}
+		for range 1 + rnd.IntN(3)*rnd.IntN(2) {
+			number++
+			c := toolCall{id: fmt.Sprintf("call_%d", number), name: tools[rnd.IntN(len(tools))], args: `{"path":"` + anyPath(rnd) + `"}`}
+			c.results = anyResults(rnd)
+			c.image, c.failed = rnd.IntN(15) == 0, rnd.IntN(25) == 0
+			e.calls = append(e.calls, c)
+		}
+		out = append(out, e)
+	}
+	return out
+}
+
+func anyPath(rnd *rand.Rand) string { return fmt.Sprintf("/work/src/file%d.go", rnd.IntN(12)) }
+
+func anyResults(rnd *rand.Rand) []string {
+	var out []string
+	for range 1 + rnd.IntN(3)*rnd.IntN(2) {
+		switch rnd.IntN(10) {
+		case 0:
+			out = append(out, "ok")
+		case 1:
+			out = append(out, "Error: no such file\n"+strings.Repeat("x", rnd.IntN(400)))
+		case 2:
+			out = append(out, `{"error":null,"rows":[`+strings.Repeat("1,", rnd.IntN(200))+`2]}`)
+		default:
+			out = append(out, anyPath(rnd)+":12: "+strings.Repeat("«été» \"q\" \\ \t line\n", 6+rnd.IntN(8)))
+		}
+	}
+	return out
+}
+
+// requests are the lengths at which a client would have sent the conversation so far.
+func (t talk) requests() []int {
+	var out []int
+	for i, e := range t {
+		if e.model == "" {
+			out = append(out, i+1)
+		}
+	}
+	return out
+}

@@ -1,0 +1,123 @@
+// Package history decides which old tool results of a conversation a model need not see again,
+// and gives the edits that put a short placeholder in their place. It reads the request of any of
+// three wire shapes as bytes, and its decisions are a pure replay of the conversation: no clock,
+// no store, no network, so that any replica makes the same bytes again.
+//
+// Path through the files: read.go reads the request; chat.go, messages.go and responses.go what
+// is peculiar to each shape; policy.go is the configuration; window.go the rolling window of the
+// document; replay.go and auto.go the policies that move the window less often, to spare the
+// provider's prompt cache; plan.go puts these together with what was decided before; failed.go
+// tells errors; placeholder.go and handles.go write what stands in a result's place; prefix.go
+// names a conversation; bill.go counts what all this costs.
+//
+// Invariants: no message, block or id is added, removed, moved or changed; only the text of
+// results is replaced, and only by something shorter. Every other byte stays. A decision depends
+// only on the conversation up to the turn at which it was made, and on events the caller kept;
+// what is masked stays masked, with the same bytes. Sums are made of whole numbers, so that all
+// machines agree. What is not to be understood is an error, and the caller sends it as it came.
+package history
+
+import (
+	"github.com/ctxgate/ctxgate/jsonscan"
+)
+
+// Shape is the wire shape of a request.
+type Shape uint8
+
+// The shapes.
+const (
+	Chat      Shape = iota + 1 // OpenAI chat completions
+	Messages                   // Anthropic messages
+	Responses                  // OpenAI responses
+)
+
+func (s Shape) String() string {
+	switch s {
+	case Chat:
+		return "chat"
+	case Messages:
+		return "messages"
+	case Responses:
+		return "responses"
+	}
+	return "unknown"
+}
+
+// Unknown is the name of a tool whose call does not name it.
+const Unknown = "inconnu"
+
+// Dialogue is one request's conversation, as spans of its body. It is for one goroutine.
+type Dialogue struct {
+	Shape    Shape
+	Model    string
+	Stream   bool
+	Messages []Message // messages, or items, in order
+	Turns    []Turn    // tool turns in order
+	Results  []Result  // tool results in order
+
+	// Breakpoint is the last message that carries a cache_control, -1 when none does. What the
+	// system prompt and the tools carry stands before every message.
+	Breakpoint int
+
+	body []byte
+	edge int // offset of the end of the block that Breakpoint is about
+	base int // bytes of tools and system prompt, which stand in front of the messages
+}
+
+// Message is one message of the conversation, or one item of a responses input.
+type Message struct {
+	jsonscan.Span
+	Bytes int // what it weighs: its bytes without what clients add and take away between turns
+
+	spoken bool // by the model or the user, not by a tool
+}
+
+// Turn is a tool turn: a message of the model that calls tools.
+type Turn struct {
+	Message int // where it begins
+	End     int // the message after the results that directly follow it
+}
+
+// Result is what a tool answered.
+type Result struct {
+	Message  int
+	CallID   string
+	Name     string          // of the tool, Unknown when its call is not there
+	Turn     int             // the turn that called it, -1 for an orphan
+	Chars    int             // code points of its text
+	Maskable bool            // it is text and nothing else
+	Texts    []jsonscan.Span // its text, raw: one span, or one for each of its blocks
+
+	failed verdict // what is known of it being an error
+	bytes  int     // what its content weighs
+	before int     // what weighs before it in the conversation
+	since  int     // the turn from which on it ages: its own, or a later one when it came late
+	call   int     // the number of its call's id
+	last   int     // the last turn of the whole conversation that names its id: the document's
+	label  string  // the tool's name by the document: the last one given
+}
+
+// Text is a result's text, decoded: what to keep before it is masked. Blocks are joined by line
+// breaks.
+func (d *Dialogue) Text(result int) []byte {
+	var out []byte
+	for i, raw := range d.Results[result].Texts {
+		if i > 0 {
+			out = append(out, '\n')
+		}
+		out = jsonscan.AppendText(out, raw.Of(d.body))
+	}
+	return out
+}
+
+// Tokens estimates how many tokens some bytes of a request are.
+func Tokens(bytes int) int { return bytes * 10 / 34 }
+
+// Tokens estimates the whole request: tools, system prompt and messages.
+func (d *Dialogue) Tokens() int {
+	n := d.base
+	for _, m := range d.Messages {
+		n += m.Bytes
+	}
+	return Tokens(n)
+}

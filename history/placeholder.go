@@ -1,0 +1,123 @@
+package history
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/ctxgate/ctxgate/jsonscan"
+)
+
+// idBytes is how long a prune_id is: "prn_" and 26 digits. What is masked must not depend on the
+// id, so its length is taken as given.
+const idBytes = 30
+
+// further stands in the blocks of a masked result after the first. No block may be empty.
+const further = "…"
+
+// field is a place in a template that is filled for each result.
+type field uint8
+
+const (
+	literal field = iota
+	toolCallID
+	toolName
+	originalChars
+	pruneID
+)
+
+var fieldNames = map[string]field{
+	"{tool_call_id}": toolCallID, "{tool_name}": toolName, "{original_chars}": originalChars, "{prune_id}": pruneID,
+}
+
+type piece struct {
+	field field
+	raw   string // a literal, as JSON has it
+}
+
+// template is a placeholder's text cut at its fields, so that a value is never read as a field.
+type template []piece
+
+func parseTemplate(text string) template {
+	var t template
+	lit := func(s string) {
+		if s != "" {
+			t = append(t, piece{literal, string(jsonscan.AppendRaw(nil, s))})
+		}
+	}
+	text = strings.ToValidUTF8(text, "\uFFFD")
+	for start := 0; ; {
+		open := strings.IndexByte(text[start:], '{')
+		if open < 0 {
+			lit(text)
+			return t
+		}
+		open += start
+		end := strings.IndexByte(text[open:], '}')
+		f, known := fieldNames[text[open:open+end+1]]
+		if !known {
+			start = open + 1
+			continue
+		}
+		lit(text[:open])
+		t = append(t, piece{field: f})
+		text, start = text[open+end+1:], 0
+	}
+}
+
+// append writes the placeholder of a result as the inside of a JSON string.
+func (t template) append(dst []byte, r *Result, name, id string) []byte {
+	for _, p := range t {
+		switch p.field {
+		case literal:
+			dst = append(dst, p.raw...)
+		case toolCallID:
+			dst = jsonscan.AppendRaw(dst, r.CallID)
+		case toolName:
+			dst = jsonscan.AppendRaw(dst, name)
+		case originalChars:
+			dst = strconv.AppendInt(dst, int64(r.Chars), 10)
+		case pruneID:
+			dst = jsonscan.AppendRaw(dst, id)
+		}
+	}
+	return dst
+}
+
+var anyID = strings.Repeat("0", idBytes)
+
+// gain is how many bytes masking a result saves, without handles; none means that it is not
+// masked (I5).
+func (t template) gain(r *Result, name string) int {
+	var buf [512]byte
+	return max(0, r.raw()-len(t.append(buf[:0], r, name, anyID))-len(further)*(len(r.Texts)-1))
+}
+
+// raw is how many bytes a result's text takes.
+func (r *Result) raw() int {
+	n := 0
+	for _, span := range r.Texts {
+		n += span.Len()
+	}
+	return n
+}
+
+// Edits are what puts the placeholder in the place of the plan's cut number i, with id for its
+// prune_id. There are none when that would not be shorter.
+func (p *Plan) Edits(i int, id string) []jsonscan.Edit {
+	m := p.Cuts[i]
+	r := &p.d.Results[m.Result]
+	text := p.template.append(nil, r, p.name(r), id)
+	room := r.raw() - len(text) - len(further)*(len(r.Texts)-1)
+	if room <= 0 {
+		return nil
+	}
+	text = p.appendHandles(text, m, room-1)
+	edits := make([]jsonscan.Edit, 0, len(r.Texts))
+	for n, span := range r.Texts {
+		if n > 0 {
+			text = []byte(further)
+		}
+		edits = append(edits, jsonscan.Edit{Span: span, Text: text})
+	}
+	return edits
+}

@@ -1,0 +1,182 @@
+package history
+
+// Plan is what to mask in one request.
+type Plan struct {
+	Cuts []Cut // in order
+
+	// Latch is what the caller should keep of this request's decisions, beside the events it
+	// gave: moves of the boundary that cannot be told from the conversation once a client has
+	// moved its cache_control past them. None where no client does so.
+	Latch []Event
+
+	d        *Dialogue
+	policy   Policy
+	template template
+	rolls    bool // the boundary moves at every turn, as in the document
+	used     uses
+}
+
+// Cut is a result to mask: keep its text, and splice the plan's Edits.
+type Cut struct {
+	Result int
+	At     int // the request at which it was first masked, by its tool turns
+}
+
+// Kind is what an event says.
+type Kind uint8
+
+// The kinds of events.
+const (
+	// Sweep: at the request with Turn tool turns the provider's cache was dead, so that moving
+	// the boundary as far as it goes cost nothing.
+	Sweep Kind = iota + 1
+	// Latched: at the request with Turn tool turns the results from First to before End were
+	// masked, if they were to be masked at all.
+	Latched
+)
+
+// Event is something in the life of a conversation that cannot be read from it, and without which
+// later requests would not give the same bytes. The caller keeps them under a name of the
+// conversation, such as Prefix(1), and gives those that are Own.
+type Event struct {
+	Kind   Kind
+	Turn   int
+	First  int // of Latched: result
+	End    int // of Latched: the result after the last
+	Prefix Sum // of the conversation up to Turn
+}
+
+// SweepNow is the event of a dead cache at this request.
+func (d *Dialogue) SweepNow() Event {
+	return Event{Kind: Sweep, Turn: len(d.Turns), Prefix: d.Prefix(len(d.Turns))}
+}
+
+// Own are the events that happened in this conversation, not in one that began alike.
+func (d *Dialogue) Own(events []Event) []Event {
+	var out []Event
+	sums := d.sums(events)
+	for _, e := range events {
+		if sum, ok := sums[e.Turn]; ok && e.Prefix == sum {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+// Plan decides what to mask in this request, given what was decided before.
+//
+// Nothing at or before the last cache_control is newly masked: the client asked the provider to
+// keep it. What a sweep or an earlier request masked there stays so.
+func (d *Dialogue) Plan(p Policy, c Cache, events []Event) *Plan {
+	plan := &Plan{d: d, policy: p, template: parseTemplate(p.Template)}
+	plan.rolls = p.Advance == EachTurn || p.Advance == Auto && !c.price().discount()
+	if p.off() || len(d.Turns) == 0 {
+		return plan
+	}
+	b := newBook(d, p, plan.template, c)
+	old := newPast(events)
+	var at []int
+	if plan.rolls {
+		at = b.rolling(plan.template)
+	} else {
+		at = b.masked(b.steps(old.sweeps))
+	}
+	for i := range d.Results {
+		kept, latched := old.covers(b, i)
+		free := d.Results[i].Texts != nil && d.Results[i].Texts[0].Start >= d.edge
+		switch {
+		case kept < never:
+			plan.Cuts = append(plan.Cuts, Cut{i, min(kept, at[i])})
+		case at[i] < never && free:
+			plan.Cuts = append(plan.Cuts, Cut{i, at[i]})
+		default:
+			continue
+		}
+		if !latched && (d.Shape == Messages || d.Breakpoint >= 0) {
+			plan.latch(i)
+		}
+	}
+	plan.sign()
+	return plan
+}
+
+// name is a tool's name as the placeholder has it.
+func (p *Plan) name(r *Result) string {
+	if p.rolls {
+		return r.label
+	}
+	return r.Name
+}
+
+// rolling is masked for the document's window, which looks at the whole conversation.
+func (b *book) rolling(t template) []int {
+	out := make([]int, len(b.gain))
+	for i := range out {
+		out[i] = never
+	}
+	for _, i := range Mask(b.d, b.p) {
+		if r := &b.d.Results[i]; t.gain(r, r.label) > 0 {
+			out[i] = min(b.due[i], len(b.d.Turns))
+		}
+	}
+	return out
+}
+
+// latch notes the last mask for the caller to keep.
+func (p *Plan) latch(result int) {
+	at := p.Cuts[len(p.Cuts)-1].At
+	for i := range p.Latch {
+		if e := &p.Latch[i]; e.Turn == at {
+			e.End = result + 1
+			return
+		}
+	}
+	p.Latch = append(p.Latch, Event{Kind: Latched, Turn: at, First: result, End: result + 1})
+}
+
+// sign says of the events to keep to which conversation they belong.
+func (p *Plan) sign() {
+	sums := p.d.sums(p.Latch)
+	for i := range p.Latch {
+		p.Latch[i].Prefix = sums[p.Latch[i].Turn]
+	}
+}
+
+// past is what events say.
+type past struct {
+	sweeps  map[int]bool
+	latched []Event
+}
+
+func newPast(events []Event) past {
+	p := past{sweeps: map[int]bool{}}
+	for _, e := range events {
+		switch e.Kind {
+		case Sweep:
+			p.sweeps[e.Turn] = true
+		case Latched:
+			p.latched = append(p.latched, e)
+		}
+	}
+	return p
+}
+
+// covers says at which request an event first had a result masked, never when none did, and
+// whether one of them is a latch.
+func (p past) covers(b *book, i int) (at int, latched bool) {
+	at = never
+	if b.gain[i] == 0 {
+		return at, false
+	}
+	for t := range p.sweeps {
+		if b.due[i] <= t {
+			at = min(at, t)
+		}
+	}
+	for _, e := range p.latched {
+		if i >= e.First && i < e.End && e.Turn >= b.free[i] {
+			at, latched = min(at, e.Turn), true
+		}
+	}
+	return at, latched
+}

@@ -1,0 +1,110 @@
+package history
+
+import (
+	"errors"
+	"fmt"
+	"math"
+)
+
+// How the boundary between masked and intact results moves.
+const (
+	EachTurn = "turn"     // at every turn: the document's rolling window
+	Stride   = "stride"   // every so many turns
+	Pressure = "pressure" // when the request grows too large
+	Auto     = "auto"     // when it pays, by the provider's prices
+)
+
+// DefaultTemplate is the document's placeholder.
+const DefaultTemplate = "[Observation masquée: résultat d’outil ancien (tool_call_id={tool_call_id}, outil={tool_name}, chars={original_chars})]"
+
+// Policy says which results are masked, when, and by what.
+type Policy struct {
+	// Mask old tool results of conversations. Default true.
+	Enabled bool `key:"enabled"`
+
+	// How many tool turns, counted from the last, keep their results whole. Default 8; 0 masks
+	// nothing.
+	WindowTurns int `key:"window_turns"`
+
+	// Keep results that look like errors. Default true.
+	KeepErrors bool `key:"keep_errors"`
+
+	// How many results of each tool, counted from the last, stay whole wherever they stand.
+	// Default 0: only the window counts.
+	KeepLastK int `key:"keep_last_k_per_tool" min:"0"`
+
+	// What stands in the place of a result. {tool_call_id}, {tool_name}, {original_chars} and
+	// {prune_id} are replaced. Default: the document's, in French.
+	Template string `key:"placeholder_template"`
+
+	// When the window moves on: "turn" (at every turn, which costs more than it saves where the
+	// provider caches prompts), "stride" (every stride turns), "pressure" (when a request exceeds
+	// trigger_tokens) or "auto" (when it pays, by the provider's cache prices; without any, at
+	// every turn). Default "auto".
+	Advance string `key:"advance" oneof:"turn,stride,pressure,auto"`
+
+	// With advance = "stride", how many turns the window stands still. Default 16.
+	Stride int `key:"stride" min:"1"`
+
+	// With advance = "pressure", the size of a request, in estimated tokens, over which the
+	// window moves; with "auto", the size of its messages from which on a first move may take
+	// more than two turns to pay back. Default 60000.
+	TriggerTokens int `key:"trigger_tokens" min:"0"`
+
+	// With advance = "pressure", how many estimated tokens a move must clear at least. Default
+	// 10000.
+	ClearAtLeast int `key:"clear_at_least" min:"0"`
+
+	// How many identifiers (paths, URLs, ids) of a masked result its placeholder lists, of those
+	// that the conversation went on to use. Default 4; 0 lists none.
+	KeepHandles int `key:"keep_handles" min:"0"`
+}
+
+// DefaultPolicy is the contract's.
+func DefaultPolicy() Policy {
+	return Policy{
+		Enabled: true, WindowTurns: 8, KeepErrors: true, Template: DefaultTemplate, Advance: Auto,
+		Stride: 16, TriggerTokens: 60_000, ClearAtLeast: 10_000, KeepHandles: 4,
+	}
+}
+
+// Validate lists every problem; each text begins with the key it is about.
+func (p Policy) Validate() []error {
+	var problems []error
+	switch p.Advance {
+	case EachTurn, Stride, Pressure, Auto:
+	default:
+		problems = append(problems, fmt.Errorf("advance: %q is none of turn, stride, pressure, auto", p.Advance))
+	}
+	if p.Stride < 1 {
+		problems = append(problems, errors.New("stride: must be positive"))
+	}
+	if p.Template == "" {
+		problems = append(problems, errors.New("placeholder_template: must not be empty"))
+	}
+	for key, n := range map[string]int{"keep_last_k_per_tool": p.KeepLastK, "trigger_tokens": p.TriggerTokens, "clear_at_least": p.ClearAtLeast, "keep_handles": p.KeepHandles} {
+		if n < 0 {
+			problems = append(problems, fmt.Errorf("%s: must not be negative", key))
+		}
+	}
+	return problems
+}
+
+func (p Policy) off() bool { return !p.Enabled || p.WindowTurns <= 0 }
+
+// Cache is what a provider charges for input that its cache takes in and gives back, relative to
+// input without a cache. The zero value is a provider without a discount.
+type Cache struct{ Write, Read float64 }
+
+// price is a Cache in thousandths: whole numbers are the same on every machine.
+type price struct{ write, read int }
+
+func (c Cache) price() price {
+	if c == (Cache{}) {
+		return price{1000, 1000}
+	}
+	return price{int(math.Round(c.Write * 1000)), int(math.Round(c.Read * 1000))}
+}
+
+// discount says whether reading from the cache is cheaper than writing anew.
+func (p price) discount() bool { return p.read < p.write }

@@ -1,0 +1,142 @@
+package history
+
+import (
+	"encoding/binary"
+
+	"github.com/zeebo/blake3"
+
+	"github.com/ctxgate/ctxgate/jsonscan"
+)
+
+// Sum names what was said in a conversation up to some turn.
+type Sum [16]byte
+
+// Prefix is the sum of the conversation up to and with so many tool turns and their results. It
+// is made of who said what: roles, calls, and the ends of texts and results. It does not change when a client
+// moves its cache_control, makes a list of one text of a string, or drops old thinking; nor by
+// what a client says beside results, where it puts reminders that come and go.
+func (d *Dialogue) Prefix(turns int) Sum { return d.sums([]Event{{Turn: turns}})[turns] }
+
+// sums are the prefixes up to the turns of some events, made in one pass. A turn that the
+// conversation has not has none.
+func (d *Dialogue) sums(events []Event) map[int]Sum {
+	out := make(map[int]Sum, len(events))
+	last := -1
+	for _, e := range events {
+		if e.Turn >= 0 && e.Turn <= len(d.Turns) {
+			out[e.Turn] = Sum{}
+			last = max(last, e.Turn)
+		}
+	}
+	h := hasher{h: blake3.New(), body: d.body}
+	message := 0
+	for turn := 0; turn <= last; turn++ {
+		for end := d.endOf(turn); message < end; message++ {
+			h.message(d.Messages[message].Span, d.Shape == Messages && !d.Messages[message].spoken)
+		}
+		if _, asked := out[turn]; asked {
+			out[turn] = h.sum()
+		}
+	}
+	return out
+}
+
+// endOf is the message after the results of a turn, counted from one. Before the first there is
+// no telling where the next request will go on.
+func (d *Dialogue) endOf(turn int) int {
+	if turn == 0 {
+		return 0
+	}
+	return d.Turns[turn-1].End
+}
+
+type hasher struct {
+	h    *blake3.Hasher
+	body []byte
+}
+
+func (h hasher) sum() (out Sum) {
+	_, _ = h.h.Digest().Read(out[:])
+	return out
+}
+
+// part hashes one piece of text under a label, so that no two lists of pieces look the same.
+func (h hasher) part(label string, raw []byte) {
+	var size [8]byte
+	binary.LittleEndian.PutUint64(size[:], uint64(len(raw)))
+	_, _ = h.h.Write(append(append(size[:], label...), 0))
+	_, _ = h.h.Write(raw)
+}
+
+// ends is how much of each end of a long value is hashed. With its length, and the ids of calls
+// around it, that tells conversations apart; every request would else be hashed as a whole.
+const ends = 128
+
+// text hashes a value, strings without their quotes.
+func (h hasher) text(label string, span jsonscan.Span) {
+	raw := span.Of(h.body)
+	if raw[0] == '"' {
+		raw = raw[1 : len(raw)-1]
+	}
+	if len(raw) <= 2*ends {
+		h.part(label, raw)
+		return
+	}
+	h.part(label, binary.LittleEndian.AppendUint64(nil, uint64(len(raw))))
+	h.part("head", raw[:ends])
+	h.part("tail", raw[len(raw)-ends:])
+}
+
+// message hashes the members that are the same whenever a client sends this message again.
+func (h hasher) message(span jsonscan.Span, beside bool) {
+	fields, err := jsonscan.ReadFields(h.body, span)
+	if err != nil || fields.Text("type") == "reasoning" {
+		return
+	}
+	h.part("message", nil)
+	for _, f := range fields.All() {
+		switch f.Key {
+		case "role", "tool_calls", "tool_call_id", "type", "call_id", "name", "arguments":
+			h.text(f.Key, f.Value)
+		case "content", "output":
+			h.content(f.Value, beside)
+		}
+	}
+}
+
+// content hashes a string as the list of one text that it is.
+func (h hasher) content(span jsonscan.Span, beside bool) {
+	if h.body[span.Start] != '[' {
+		h.text("text", span)
+		return
+	}
+	_ = jsonscan.Elements(h.body, span, func(s jsonscan.Span) error {
+		fields, err := jsonscan.ReadFields(h.body, s)
+		if err != nil {
+			return err
+		}
+		switch kind := fields.Text("type"); kind {
+		case "thinking", "redacted_thinking":
+		case "text", "input_text", "output_text":
+			if f, ok := fields.Field("text"); ok && !beside {
+				h.text("text", f.Value)
+			}
+		default:
+			h.part("block", []byte(kind))
+			h.members(fields)
+		}
+		return nil
+	})
+}
+
+func (h hasher) members(fields jsonscan.Fields) {
+	for _, f := range fields.All() {
+		switch f.Key {
+		case "type", "cache_control":
+		case "content":
+			h.content(f.Value, false)
+		default:
+			h.text(f.Key, f.Value)
+		}
+	}
+}
