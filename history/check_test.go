@@ -118,14 +118,18 @@ const someID = "prn_00000000000000000000000001"
 // masked is a request as it would be sent, with its plan.
 func masked(t rapid.TB, shape Shape, body []byte, p Policy, c Cache, events []Event) ([]byte, *Plan) {
 	t.Helper()
-	d := mustRead(t, shape, body)
+	return maskedBy(t, mustRead(t, shape, body), p, c, events)
+}
+
+func maskedBy(t rapid.TB, d *Dialogue, p Policy, c Cache, events []Event) ([]byte, *Plan) {
+	t.Helper()
 	plan := d.Plan(p, c, events)
 	var edits []jsonscan.Edit
 	for i := range plan.Cuts {
 		edits = append(edits, plan.Edits(i, someID)...)
 	}
-	checkEdits(t, body, edits)
-	return jsonscan.AppendSpliced(nil, body, edits), plan
+	checkEdits(t, d.body, edits)
+	return jsonscan.AppendSpliced(nil, d.body, edits), plan
 }
 
 // checkEdits holds edits to order, and each result's to being shorter in sum.

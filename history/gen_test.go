@@ -213,11 +213,11 @@ func anyResults(rnd *rand.Rand) []string {
 		case 0:
 			out = append(out, "ok")
 		case 1:
-			out = append(out, "Error: no such file\n"+strings.Repeat("x", rnd.IntN(400)))
+			out = append(out, "Error: no such file\n"+strings.Repeat("x", rnd.IntN(200)))
 		case 2:
 			out = append(out, `{"error":null,"rows":[`+strings.Repeat("1,", rnd.IntN(200))+`2]}`)
 		default:
-			out = append(out, anyPath(rnd)+":12: "+strings.Repeat("«été» \"q\" \\ \t line\n", 6+rnd.IntN(8)))
+			out = append(out, anyPath(rnd)+":12: «été» \"q\" \\ \t"+strings.Repeat("a line of text\n", 8+rnd.IntN(6)))
 		}
 	}
 	return out

@@ -34,6 +34,7 @@ type client struct {
 
 	before []byte         // the last request, masked
 	texts  map[int]string // its placeholders by result
+	turns  int            // how many it has
 	moves  int
 }
 
@@ -49,7 +50,7 @@ func (c *client) send(t *testing.T, full talk, l look, last bool) {
 	if len(d.Turns) == c.sweep {
 		own = append(own, d.SweepNow())
 	}
-	after, plan := masked(t, c.shape, body, c.policy, c.cache, own)
+	after, plan := maskedBy(t, d, c.policy, c.cache, own)
 	if last { // all that was masked is masked here
 		if again, _ := masked(t, c.shape, bytes.Clone(body), c.policy, c.cache, own); !bytes.Equal(after, again) {
 			t.Fatal("not deterministic")
@@ -57,12 +58,12 @@ func (c *client) send(t *testing.T, full talk, l look, last bool) {
 		laws(t, body, after)
 	}
 	c.events = append(slices.Clip(own), plan.Latch...)
-	moved := slices.ContainsFunc(plan.Cuts, func(x Cut) bool { return x.At == len(d.Turns) })
+	moved := slices.ContainsFunc(plan.Cuts, func(x Cut) bool { return x.At > c.turns })
 	if len(l.marks) == 0 && c.before != nil && !moved && !bytes.HasPrefix(after, listOf(c.before)) {
 		t.Fatalf("the prefix changed without a move at turn %d:\n%s\n%s", len(d.Turns), c.before, after)
 	}
 	c.compare(t, mustRead(t, c.shape, after), plan)
-	c.before = after
+	c.before, c.turns = after, len(d.Turns)
 	if moved {
 		c.moves++
 	}
@@ -115,7 +116,7 @@ func TestR23GrowingConversations(t *testing.T) {
 			for seed := range uint64(1000) {
 				moves += growOne(t, shape, seed, false)
 			}
-			if moves < 800 {
+			if moves < 500 {
 				t.Errorf("only %d moves: the test tests nothing", moves)
 			}
 		})
@@ -126,18 +127,21 @@ func TestR23GrowingConversations(t *testing.T) {
 func growOne(t *testing.T, shape Shape, seed uint64, marks bool) int {
 	t.Helper()
 	rnd := rand.New(rand.NewPCG(seed, 11))
-	full := makeTalk(seed, 3+rnd.IntN(8))
+	full := makeTalk(seed, 3+rnd.IntN(6))
 	c := client{shape: shape, sweep: rnd.IntN(25)}
 	c.policy, c.cache = anyPolicy(rnd)
 	if !uniqueIDs(full) && (c.policy.Advance == EachTurn || c.policy.Advance == Auto && c.cache == Cache{}) {
 		c.policy.Advance = Stride
 	}
 	for i, n := range full.requests() {
+		if i%2 == 1 && rnd.IntN(3) > 0 && n < len(full) {
+			continue // another replica had it
+		}
 		var l look
 		if marks {
 			l = look{thinking: i%3 == 0, lists: i%2 == 0, marks: []int{pick(rnd, 0, 2, 5, 9, 99)}}
 		}
-		c.send(t, full[:n], l, i%5 == 4 || n == len(full))
+		c.send(t, full[:n], l, n == len(full))
 	}
 	return c.moves
 }
@@ -147,7 +151,7 @@ func growOne(t *testing.T, shape Shape, seed uint64, marks bool) int {
 func TestHPlus1BreakpointsMove(t *testing.T) {
 	t.Parallel()
 	moves := 0
-	for seed := range uint64(300) {
+	for seed := range uint64(250) {
 		moves += growOne(t, Messages, seed, true)
 	}
 	if moves < 100 {
