@@ -146,7 +146,7 @@ func TestPruneRefusesWhatIsTooLarge(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := os.Truncate(file, 1<<31-1); err != nil { // a hole, which takes no room
-		t.Skip(err)
+		t.Fatal(err)
 	}
 	cmd := exec.CommandContext(t.Context(), binary, "prune", "--no-store", file)
 	out, err := cmd.CombinedOutput()

@@ -181,7 +181,7 @@ var tools = []string{"read_file", "grep", "bash", `odd"{tool_name}`, "fetch"}
 // makeTalk is a conversation as agents have them, with what makes trouble now and then.
 func makeTalk(seed uint64, turns int) talk {
 	rnd := rand.New(rand.NewPCG(seed, 7))
-	out := talk{{user: "Fix /work/src/main.go please"}}
+	out := talk{{user: "Fix /home/ann/src/main.go please"}}
 	number := 0
 	reuse := rnd.IntN(6) == 0 // some providers number calls anew at each turn
 	for range turns {
@@ -204,7 +204,7 @@ func makeTalk(seed uint64, turns int) talk {
 	return out
 }
 
-func anyPath(rnd *rand.Rand) string { return fmt.Sprintf("/work/src/file%d.go", rnd.IntN(12)) }
+func anyPath(rnd *rand.Rand) string { return fmt.Sprintf("/home/ann/src/file%d.go", rnd.IntN(12)) }
 
 func anyResults(rnd *rand.Rand) []string {
 	var out []string

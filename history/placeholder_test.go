@@ -61,24 +61,24 @@ func TestI5NeverWorse(t *testing.T) {
 
 // H+4: what the conversation went on to use is named, and what it did not is not.
 func TestHPlus4Handles(t *testing.T) {
-	text := "see /work/src/main.go:12 and /work/src/other.go, commit 3f2a9c1d, prn_00000000000000000000000001,\n" +
+	text := "see /home/ann/src/main.go:12 and /home/ann/src/other.go, commit 3f2a9c1d, prn_00000000000000000000000001,\n" +
 		"https://example.org/a?b=1#c. user-4211 550e8400-e29b-41d4-a716-446655440000 plainword 12345678 " + strings.Repeat("filler ", 100)
-	said := event{model: "Now /work/src/main.go, https://example.org/a?b=1#c and 3f2a9c1d plainword 12345678 user-4211"}
+	said := event{model: "Now /home/ann/src/main.go, https://example.org/a?b=1#c and 3f2a9c1d plainword 12345678 user-4211"}
 	p := DefaultPolicy()
-	if got := one(t, "f", text, p, said); !strings.HasSuffix(got, " [repères: /work/src/main.go, 3f2a9c1d, https://example.org/a?b=1#c, user-4211]") {
+	if got := one(t, "f", text, p, said); !strings.HasSuffix(got, " [repères: /home/ann/src/main.go, 3f2a9c1d, https://example.org/a?b=1#c, user-4211]") {
 		t.Errorf("got %s", got)
 	}
 	p.KeepHandles = 1
-	if got := one(t, "f", text, p, said); !strings.HasSuffix(got, " [repères: /work/src/main.go]") {
+	if got := one(t, "f", text, p, said); !strings.HasSuffix(got, " [repères: /home/ann/src/main.go]") {
 		t.Errorf("got %s", got)
 	}
 	p.KeepHandles = 4
 	if got := one(t, "f", text, p); strings.Contains(got, "repères") {
 		t.Errorf("nobody used anything: %s", got)
 	}
-	call := event{calls: []toolCall{{id: "call_2", name: "f", args: "{\"cmd\":\"cat\\n/work/src/other.go\"}", results: []string{"/work/src/main.go"}}}}
+	call := event{calls: []toolCall{{id: "call_2", name: "f", args: "{\"cmd\":\"cat\\n/home/ann/src/other.go\"}", results: []string{"/home/ann/src/main.go"}}}}
 	p.WindowTurns = 1
-	if got := one(t, "f", text, p, call); !strings.HasSuffix(got, " [repères: /work/src/other.go]") {
+	if got := one(t, "f", text, p, call); !strings.HasSuffix(got, " [repères: /home/ann/src/other.go]") {
 		t.Errorf("got %s", got)
 	}
 }

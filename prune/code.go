@@ -54,11 +54,25 @@ func scoreCode(c *code, g *goal, x *index) []float32 {
 func newCodeGoal(text *code, g *goal, x *index) *codeGoal {
 	c := &codeGoal{code: text, g: g, x: x}
 	c.scale.has, c.scale.near = x.weights(g)
-	c.own = lineScores(g, x, .9, .3)
+	c.own = c.ownScores()
 	c.near = make([]float32, len(c.own))
 	blur(c.own, .75, c.near)
 	c.units = groupScores(g, x, c.unit, len(c.head))
 	return c
+}
+
+// ownScores are what lines have by themselves: the rare words of the goal in them, less in long ones
+// (BM25, for lines that have a word once).
+func (c *codeGoal) ownScores() []float32 {
+	const k1, b = .9, .3
+	out := make([]float32, len(c.is))
+	for i := range out {
+		if c.x.has[i]|c.x.near[i] != 0 {
+			length := float32(float64(c.x.words[i]) / c.x.mean)
+			out[i] = c.scale.worth(c.x.has[i], c.x.near[i]) * (k1 + 1) / (1 + k1*(1-b+b*length))
+		}
+	}
+	return out
 }
 
 func (c *codeGoal) spread(of []int32, values, out []float32) {

@@ -22,11 +22,8 @@ const (
 	exitWall   = .1 // what is left of it beyond where the command began
 )
 
-// How far a word of the goal reaches.
-const (
-	aimReach = 6
-	aimDecay = .6
-)
+// aimDecay is how much of a word of the goal is left with every line further.
+const aimDecay = .6
 
 // spreadLog gives every line the best of what is said around it.
 func spreadLog(ls []logLine) []float32 {

@@ -52,7 +52,8 @@ func scoreLogs(l lines, g *goal, x *index) []float32 {
 	fadeRepeats(ls, len(counts))
 	out := spreadLog(ls)
 	lift := liftLog(ls)
-	aim := smooth(aimLog(g, x), aimReach, aimDecay)
+	aim := make([]float32, len(ls))
+	blur(aimLog(g, x), aimDecay, aim)
 	last := float32(max(1, len(ls)-1))
 	for i := range out {
 		p := &ls[i]

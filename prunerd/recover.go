@@ -46,7 +46,7 @@ func (s *Server) recover(ctx context.Context, tenant string, raw []byte) ([]byte
 			return nil, domain(codeInvalidRange, "invalid_range", want.id)
 		}
 	}
-	lines, err := want.of(text.String())
+	lines, err := want.of(text.Bytes())
 	if err != nil {
 		return nil, err
 	}
@@ -91,40 +91,19 @@ func readRange(raw []byte, path string) (recall.Range, error) {
 }
 
 // of are the lines wished for, parted by line breaks.
-func (w *wish) of(text string) ([]byte, error) {
-	start := lineStarts(text)
-	count := len(start) - 1
+func (w *wish) of(text []byte) ([]byte, error) {
+	lines := recall.Split(text)
 	size := 0
 	for _, r := range w.ranges {
-		if r.First <= count {
-			size += start[min(r.Last, count)] - start[r.First-1]
-		}
-		if size > max(maxRecover, len(text)+1) {
+		if size += lines.Size(r); size > max(maxRecover, len(text)+1) {
 			return nil, badArgument("ranges", "ask for more than can be given at once")
 		}
 	}
 	out := make([]byte, 0, size)
 	for _, r := range w.ranges {
-		for n := r.First; n <= min(r.Last, count); n++ {
-			if w.number {
-				out = append(strconv.AppendInt(out, int64(n), 10), "│ "...)
-			}
-			out = append(append(out, text[start[n-1]:start[n]-1]...), '\n')
-		}
+		out = lines.Append(out, r, w.number)
 	}
 	return bytes.TrimSuffix(out, []byte("\n")), nil
-}
-
-// lineStarts are the offsets at which lines begin, as strings.Split parts them, and one after the
-// last.
-func lineStarts(text string) []int {
-	start := []int{0}
-	for i := range len(text) {
-		if text[i] == '\n' {
-			start = append(start, i+1)
-		}
-	}
-	return append(start, len(text)+1)
 }
 
 func recovered(id string, want *wish, lines []byte) []byte {

@@ -121,7 +121,7 @@ func TestI9RecoverIsBounded(t *testing.T) {
 	}
 	large := strings.Repeat("x", maxRecover+1)
 	all := wish{ranges: []recall.Range{{First: 1, Last: 1}}}
-	if out, err := all.of(large); err != nil || string(out) != large {
+	if out, err := all.of([]byte(large)); err != nil || string(out) != large {
 		t.Errorf("%d bytes, %v", len(out), err)
 	}
 }

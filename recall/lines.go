@@ -37,29 +37,69 @@ func ParseRanges(s string) ([]Range, error) {
 
 const maxLine = int(^uint(0) >> 1)
 
-// WriteLines writes the asked lines of text in the order asked, each ended by a line break.
-// Numbered lines look like "12│ text". A range past the last line gives what there is of it.
-//
-// The empty line after a break at the very end is given only to who asks for it by its number:
-// the pruner counts it, and a marker may end with it (P4), but nobody takes it for a line.
-func WriteLines(w io.Writer, text []byte, ranges []Range, number bool) error {
-	out := bufio.NewWriter(w)
-	for _, r := range ranges {
-		next := 1
-		for n, line := range lines(text) {
-			if n > r.Last {
-				break
-			}
-			if n >= r.First {
-				writeLine(out, n, line, number)
-			}
-			next = n + 1
-		}
-		if bytes.HasSuffix(text, []byte("\n")) && (next == r.First || next == r.Last) {
-			writeLine(out, next, nil, number)
+// Lines is a text parted into lines as strings.Split would part it: a break at the very end starts
+// a last, empty one, which the pruner counts too (P4).
+type Lines struct {
+	text  []byte
+	start []int // where each begins, and where one after the last would
+}
+
+// Split parts a text into lines.
+func Split(text []byte) Lines {
+	start := make([]int, 1, bytes.Count(text, []byte("\n"))+2)
+	for i, c := range text {
+		if c == '\n' {
+			start = append(start, i+1)
 		}
 	}
-	return out.Flush()
+	return Lines{text, append(start, len(text)+1)}
+}
+
+// Count is how many lines there are.
+func (l Lines) Count() int { return len(l.start) - 1 }
+
+// Size is how many bytes the lines of a range are, each with a line break.
+func (l Lines) Size(r Range) int {
+	if r.First > l.Count() {
+		return 0
+	}
+	return l.start[min(r.Last, l.Count())] - l.start[r.First-1]
+}
+
+// Append appends the lines of a range, each ended by a line break. Numbered lines look like
+// "12│ text". A range past the last line gives what there is of it.
+func (l Lines) Append(dst []byte, r Range, number bool) []byte {
+	for n := r.First; n <= min(r.Last, l.Count()); n++ {
+		if number {
+			dst = append(strconv.AppendInt(dst, int64(n), 10), "│ "...)
+		}
+		dst = append(append(dst, l.text[l.start[n-1]:l.start[n]-1]...), '\n')
+	}
+	return dst
+}
+
+// WriteLines writes the asked lines of text in the order asked.
+//
+// The empty line after a break at the very end is given only to who asks for it by its number: a
+// marker may end with it, but nobody takes it for a line.
+func WriteLines(w io.Writer, text []byte, ranges []Range, number bool) error {
+	if len(text) == 0 {
+		return nil
+	}
+	l := Split(text)
+	count := l.Count()
+	for _, r := range ranges {
+		if r.First < count && r.Last > count {
+			r.Last = count
+			if l.text[len(text)-1] == '\n' {
+				r.Last--
+			}
+		}
+		if _, err := w.Write(l.Append(nil, r, number)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // WriteMatches writes the lines of text that match, within ranges when there are any.
