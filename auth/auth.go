@@ -24,8 +24,9 @@ const DefaultTenant = "default"
 // Config is who may call.
 type Config struct {
 	// The token every client must send, as "Authorization: Bearer …" or in params.proxy.authToken
-	// of each message. Default empty: whoever can reach the listener may call. Who starts ctxgate
-	// stdio needs none.
+	// of each message; at the model's door also as x-api-key, or as X-Ctxgate-Token beside a
+	// provider's own key. Default empty: whoever can reach the listener may call. Who starts
+	// ctxgate stdio needs none.
 	Token secret.Text `key:"auth_token" literal:"ok"`
 }
 

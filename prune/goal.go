@@ -26,7 +26,6 @@ type goal struct {
 type term struct {
 	word string  // as it stands there
 	base float64 // how much it says by itself: little for "add", less for a part of a name
-	name bool    // it is written like a name of the code: readBody, max_size
 }
 
 // form is a way a word of the goal may be written.
@@ -40,15 +39,9 @@ func newGoal(text string) *goal {
 	g := &goal{text: text, forms: map[string]form{}, stems: map[string]form{}, french: looksFrench(text)}
 	letters(text, func(word string) {
 		low := string(lowered(word, nil))
-		named := false
-		parts(word, func(string) { named = true })
-		i := g.add(low, 1, named)
-		if i < 0 {
-			return
+		if g.add(low, 1) {
+			parts(word, func(part string) { g.add(string(lowered(part, nil)), .8) })
 		}
-		parts(word, func(part string) {
-			g.add(string(lowered(part, nil)), .8, false)
-		})
 	})
 	for _, t := range g.terms {
 		g.widen(t.word)
@@ -57,9 +50,9 @@ func newGoal(text string) *goal {
 }
 
 // add makes a word of the goal a term, unless it says nothing.
-func (g *goal) add(word string, base float64, named bool) int {
+func (g *goal) add(word string, base float64) bool {
 	if len([]rune(word)) < 2 || idle[word] {
-		return -1
+		return false
 	}
 	if weak[word] {
 		base *= .5
@@ -67,15 +60,15 @@ func (g *goal) add(word string, base float64, named bool) int {
 	stem := g.stem(word)
 	if f, ok := g.forms[stem]; ok {
 		t := &g.terms[f.term]
-		t.base, t.name = max(t.base, base), t.name || named
-		return int(f.term)
+		t.base = max(t.base, base)
+		return true
 	}
 	if len(g.terms) == maxTerms {
-		return -1
+		return false
 	}
-	g.terms = append(g.terms, term{word, base, named})
+	g.terms = append(g.terms, term{word, base})
 	g.form(stem, form{term: int8(len(g.terms) - 1)})
-	return len(g.terms) - 1
+	return true
 }
 
 func (g *goal) form(stem string, f form) {
