@@ -127,7 +127,7 @@ func (a *App) build(ctx context.Context, sole bool) (*Vault, *meter.Meter, error
 		return nil, nil, err
 	}
 	a.onRelease(func() error { a.door.Close(); return nil })
-	a.chat = chat.New(chatSettings(a.cfg), chat.Deps{Transport: transport, Meter: metrics, Shrink: chat.Mask(vault.Recall)})
+	a.chat = chat.New(chatSettings(a.cfg), chat.Deps{Transport: transport, Meter: metrics, Shrink: chat.Mask(vault.Recall, time.Now)})
 	return vault, metrics, nil
 }
 

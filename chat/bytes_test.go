@@ -132,19 +132,23 @@ func TestH3OnlyTheEditsChange(t *testing.T) {
 	w := wires["completions"]
 	body := w.request(false)
 	at := strings.Index(body, `\u00e9`)
-	edit := func(start, end int) []jsonscan.Edit {
-		return []jsonscan.Edit{{Span: jsonscan.Span{Start: start, End: end}, Text: []byte("[masked]")}}
+	edit := func(spans ...int) chat.Shrunk {
+		var out chat.Shrunk
+		for i := 0; i < len(spans); i += 2 {
+			out.Edits = append(out.Edits, jsonscan.Edit{Span: jsonscan.Span{Start: spans[i], End: spans[i+1]}, Text: []byte("[masked]")})
+		}
+		return out
 	}
 	for name, tt := range map[string]struct {
 		hook chat.Shrink
 		want string
 	}{
-		"none":         {func(context.Context, chat.Outgoing) []jsonscan.Edit { return nil }, body},
-		"one":          {func(context.Context, chat.Outgoing) []jsonscan.Edit { return edit(at, at+6) }, body[:at] + "[masked]" + body[at+6:]},
-		"panic":        {func(context.Context, chat.Outgoing) []jsonscan.Edit { panic("boom") }, body},
-		"out of range": {func(context.Context, chat.Outgoing) []jsonscan.Edit { return edit(at, 1<<20) }, body},
-		"backwards":    {func(context.Context, chat.Outgoing) []jsonscan.Edit { return edit(at, at-1) }, body},
-		"out of order": {func(context.Context, chat.Outgoing) []jsonscan.Edit { return append(edit(at, at+6), edit(0, 1)...) }, body},
+		"none":         {func(context.Context, chat.Outgoing) chat.Shrunk { return chat.Shrunk{} }, body},
+		"one":          {func(context.Context, chat.Outgoing) chat.Shrunk { return edit(at, at+6) }, body[:at] + "[masked]" + body[at+6:]},
+		"panic":        {func(context.Context, chat.Outgoing) chat.Shrunk { panic("boom") }, body},
+		"out of range": {func(context.Context, chat.Outgoing) chat.Shrunk { return edit(at, 1<<20) }, body},
+		"backwards":    {func(context.Context, chat.Outgoing) chat.Shrunk { return edit(at, at-1) }, body},
+		"out of order": {func(context.Context, chat.Outgoing) chat.Shrunk { return edit(at, at+6, 0, 1) }, body},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFar(t, says(200, w.whole))
@@ -152,7 +156,7 @@ func TestH3OnlyTheEditsChange(t *testing.T) {
 			p.Cache.Read = 0.1
 			var seen chat.Outgoing
 			g := open(t, []chat.Provider{p}, func(_ *chat.Settings, d *chat.Deps) {
-				d.Shrink = func(ctx context.Context, o chat.Outgoing) []jsonscan.Edit { seen = o; return tt.hook(ctx, o) }
+				d.Shrink = func(ctx context.Context, o chat.Outgoing) chat.Shrunk { seen = o; return tt.hook(ctx, o) }
 			})
 			if resp, _ := g.post(t, w.path, body, nil); resp.StatusCode != http.StatusOK {
 				t.Fatalf("got %d", resp.StatusCode)
@@ -171,7 +175,7 @@ func TestH3OnlyTheEditsChange(t *testing.T) {
 func TestCountTokensPassesThrough(t *testing.T) {
 	f := newFar(t, says(200, `{"input_tokens":7,"usage":{"input_tokens":7}}`))
 	g := open(t, []chat.Provider{provider("p", "anthropic", f.URL)}, func(_ *chat.Settings, d *chat.Deps) {
-		d.Shrink = func(context.Context, chat.Outgoing) []jsonscan.Edit { t.Error("it was shrunk"); return nil }
+		d.Shrink = func(context.Context, chat.Outgoing) chat.Shrunk { t.Error("it was shrunk"); return chat.Shrunk{} }
 	})
 	body := wires["messages"].request(false)
 	if resp, got := g.post(t, "/v1/messages/count_tokens", body, nil); resp.StatusCode != http.StatusOK || !strings.Contains(got, `"input_tokens":7`) {
@@ -197,7 +201,7 @@ func TestPackedBodies(t *testing.T) {
 		provider("named", "openai", "http://127.0.0.1:1", func(p *chat.Provider) { p.Models = []string{"m-*"} }),
 		provider("all", "openai", f.URL),
 	}, func(_ *chat.Settings, d *chat.Deps) {
-		d.Shrink = func(context.Context, chat.Outgoing) []jsonscan.Edit { t.Error("it was shrunk"); return nil }
+		d.Shrink = func(context.Context, chat.Outgoing) chat.Shrunk { t.Error("it was shrunk"); return chat.Shrunk{} }
 	})
 	if resp, _ := g.post(t, "/v1/chat/completions", packed.String(), head); resp.StatusCode != http.StatusOK {
 		t.Fatalf("got %d", resp.StatusCode)

@@ -23,6 +23,7 @@ type call struct {
 	own     http.Header // the client's own credentials
 	body    []byte
 	packed  bool      // the body cannot be looked into
+	done    Shrunk    // what was done to it
 	asked   *provider // the last one that was
 	tries   int
 	started time.Time
@@ -76,7 +77,7 @@ func (d *Door) serve(w http.ResponseWriter, r *http.Request, c *call) (result st
 		return "", err
 	}
 	if c.talk && !c.packed {
-		c.body = d.shrunk(ctx, Outgoing{
+		c.body, c.done = d.shrunk(ctx, Outgoing{
 			Who: c.who, Shape: c.shape, Model: c.model, Provider: first.Name,
 			Policy: c.plan.Chat.Observation.Schema1, Cache: first.Cache, Body: c.body,
 		})

@@ -32,8 +32,8 @@ type Config struct {
 
 // Observation holds the schemas of conversation masking.
 type Observation struct {
-	// The window over tool turns. It holds for /v1/chat/completions and /v1/responses; requests at
-	// /v1/messages, and those with cache_control, go as they came.
+	// The window over tool turns. Nothing at or before the last cache_control of a request is
+	// rewritten, unless past_breakpoints says so or the provider's cache has surely died.
 	Schema1 history.Policy `key:"schema1"`
 }
 

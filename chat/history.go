@@ -3,53 +3,118 @@ package chat
 import (
 	"context"
 	"log/slog"
+	"slices"
+	"time"
 
 	"github.com/ctxgate/ctxgate/history"
-	"github.com/ctxgate/ctxgate/jsonscan"
 	"github.com/ctxgate/ctxgate/recall"
 )
 
 // maxDepth is how deep a request may nest for its history to be read; a deeper one goes as it came.
 const maxDepth = 256
 
-// Mask masks old tool results of conversations by their policy (H1–H9), each only after its
+// masker masks old tool results of conversations by their policy (H1–H9), each only after its
 // original was kept (I1): what cannot be kept stays.
-//
-// Requests that say with cache_control what their provider is to cache go as they came, and so does
-// everything at /v1/messages, whose clients move these marks: which results were masked before they
-// moved would have to be remembered, or the next request would bring them back.
-func Mask(keeper *recall.Recall) Shrink {
-	return func(ctx context.Context, o Outgoing) []jsonscan.Edit {
-		shape, ok := masked[o.Shape]
-		if !ok || !o.Policy.Enabled {
-			return nil
-		}
-		talk, err := history.Read(shape, o.Body, maxDepth)
-		if err != nil {
-			slog.DebugContext(ctx, "the history of a request cannot be read: it goes as it came", "error", err)
-			return nil
-		}
-		if talk.Breakpoint >= 0 {
-			return nil
-		}
-		return maskOld(ctx, keeper, o, talk)
-	}
+type masker struct {
+	keeper *recall.Recall
+	talks  *memory
 }
 
-// masked are the shapes whose history is masked.
-var masked = map[Shape]history.Shape{Completions: history.Chat, Responses: history.Responses}
+// Mask is the shrinking of conversations. now is the time by which the life of a provider's cache
+// is measured.
+func Mask(keeper *recall.Recall, now func() time.Time) Shrink {
+	m := masker{keeper: keeper, talks: &memory{notes: keeper, now: now}}
+	return m.shrink
+}
 
-func maskOld(ctx context.Context, keeper *recall.Recall, o Outgoing, talk *history.Dialogue) []jsonscan.Edit {
-	plan := talk.Plan(o.Policy, history.Cache{Write: o.Cache.Write, Read: o.Cache.Read}, nil)
-	var edits []jsonscan.Edit
-	for i, cut := range plan.Cuts {
-		from := recall.Origin{Server: "llm:" + o.Provider, Tool: talk.Results[cut.Result].Name}
-		id, err := keeper.Keep(ctx, o.Who.Tenant(), string(talk.Text(cut.Result)), from)
-		if err != nil { // the others would wait as long, and fail too
-			slog.WarnContext(ctx, "old tool results go whole: their originals cannot be kept", "error", err)
-			break
-		}
-		edits = append(edits, plan.Edits(i, id)...)
+var forms = map[Shape]history.Shape{Completions: history.Chat, Responses: history.Responses, Messages: history.Messages}
+
+func (m masker) shrink(ctx context.Context, o Outgoing) Shrunk {
+	if !o.Policy.Enabled || !m.keeper.Enabled() {
+		return Shrunk{}
 	}
-	return edits
+	talk, err := history.Read(forms[o.Shape], o.Body, maxDepth)
+	if err != nil {
+		slog.DebugContext(ctx, "the history of a request cannot be read: it goes as it came", "error", err)
+		return Shrunk{}
+	}
+	out := Shrunk{Tokens: talk.Tokens()}
+	plan := m.plan(ctx, o, talk, &out)
+	m.cut(ctx, o, talk, plan, &out)
+	return out
+}
+
+// plan decides what to mask. Where the provider's cache gives a discount, that depends on what was
+// decided before, and on whether the cache is still alive.
+func (m masker) plan(ctx context.Context, o Outgoing, talk *history.Dialogue, out *Shrunk) *history.Plan {
+	prices := history.Cache{Write: o.Cache.Write, Read: o.Cache.Read}
+	if len(talk.Turns) == 0 || prices.Read >= prices.Write {
+		return talk.Plan(o.Policy, prices, nil)
+	}
+	first := talk.Prefix(1)
+	name := "talk\x00" + o.Provider + "\x00" + o.Model + "\x00" + string(first[:])
+	tenant := o.Who.Tenant()
+	rec, known := m.talks.recall(ctx, tenant, name)
+
+	ttl := max(o.Cache.TTL.D(), talk.Lasts)
+	grain := ttl / 4
+	if known {
+		out.Standing = m.standing(talk, rec, ttl, grain)
+		out.Before = talk.TokensUpTo(rec.turns)
+	}
+	events := talk.Own(rec.events)
+	plan := talk.Plan(o.Policy, prices, events)
+	decided := len(plan.Latch) > 0
+	if out.Standing == Expired {
+		if swept := talk.Plan(o.Policy, prices, append(slices.Clip(events), talk.SweepNow())); len(swept.Cuts) > len(plan.Cuts) {
+			plan, decided = swept, true
+			rec.events = append(rec.events, talk.SweepNow())
+		}
+	}
+	rec.events = append(rec.events, plan.Latch...)
+	rec.turns, rec.said, rec.front = len(talk.Turns), talk.Prefix(len(talk.Turns)), talk.Front()
+	m.talks.note(ctx, tenant, name, rec, decided, grain)
+	return plan
+}
+
+// standing says what the provider's cache should have of a conversation. That it has nothing any
+// more is only said when it is sure: what the store knows of the last request may be behind by
+// grain, and clocks differ.
+func (m masker) standing(talk *history.Dialogue, rec record, ttl, grain time.Duration) Standing {
+	switch idle := m.talks.now().Sub(rec.seen); {
+	case idle > ttl+2*grain:
+		return Expired
+	case talk.Front() != rec.front || rec.turns > len(talk.Turns) || talk.Prefix(rec.turns) != rec.said:
+		return Changed
+	}
+	return Warm
+}
+
+// cut keeps what the plan masks, and gives the edits for what was kept.
+func (m masker) cut(ctx context.Context, o Outgoing, talk *history.Dialogue, plan *history.Plan, out *Shrunk) {
+	texts := make([]recall.Text, len(plan.Cuts))
+	for i, cut := range plan.Cuts {
+		r := &talk.Results[cut.Result]
+		texts[i].From = recall.Origin{Server: "llm:" + o.Provider, Tool: r.Name}
+		for _, span := range r.Texts {
+			texts[i].Raw = append(texts[i].Raw, span.Of(o.Body))
+		}
+	}
+	ids, err := m.keeper.KeepAll(ctx, o.Who.Tenant(), texts)
+	if err != nil {
+		slog.WarnContext(ctx, "old tool results go whole: their originals cannot be kept", "error", err)
+	}
+	for i, cut := range plan.Cuts {
+		if ids[i] == "" {
+			continue
+		}
+		edits := plan.Edits(i, ids[i])
+		left := 0
+		for _, e := range edits {
+			left += e.Len() - len(e.Text)
+		}
+		out.Edits = append(out.Edits, edits...)
+		out.Cleared = append(out.Cleared, Cleared{Tool: talk.Results[cut.Result].Name, Tokens: history.Tokens(left)})
+		out.Moved = out.Moved || cut.At == len(talk.Turns)
+	}
 }

@@ -35,7 +35,7 @@ func keeper(t *testing.T, change func(*recall.Config)) *recall.Recall {
 
 func masking(r *recall.Recall, change func(*history.Policy)) option {
 	return func(s *chat.Settings, d *chat.Deps) {
-		d.Shrink = chat.Mask(r)
+		d.Shrink = chat.Mask(r, time.Now)
 		change(&s.Chat.Observation.Schema1)
 	}
 }
@@ -81,10 +81,10 @@ var placeholder = regexp.MustCompile(`\[masqué (c\d+) read (\d+) (prn_\w+)\]`)
 // H2, H3, H+2: old results become placeholders, everything else goes as it came, and the id in the
 // placeholder gives the original back.
 func TestOldResultsAreMasked(t *testing.T) {
-	for _, path := range []string{"/v1/chat/completions", "/v1/responses"} {
+	for path, kind := range map[string]string{"/v1/chat/completions": "openai", "/v1/responses": "openai", "/v1/messages": "anthropic"} {
 		t.Run(path, func(t *testing.T) {
 			f, r := newFar(t, says(http.StatusOK, `{}`)), keeper(t, nil)
-			g := open(t, []chat.Provider{provider("p", "openai", f.URL)}, masking(r, rolling))
+			g := open(t, []chat.Provider{provider("p", kind, f.URL)}, masking(r, rolling))
 			sent := talks[path](5)
 			g.post(t, path, sent, nil)
 			got := string(f.calls()[0].body)
@@ -112,8 +112,8 @@ func TestOldResultsAreMasked(t *testing.T) {
 	}
 }
 
-// H4, H7, H10, I1: what is off, has no old results, cannot be kept or read, or is at the door whose
-// clients move their cache marks, goes byte for byte as it came.
+// H4, H7, H10, I1: what is off, has no old results, or cannot be kept or read, goes byte for byte as
+// it came.
 func TestRestGoesAsItCame(t *testing.T) {
 	off := func(c *recall.Config) { c.Enabled = false }
 	for name, c := range map[string]struct {
@@ -127,7 +127,7 @@ func TestRestGoesAsItCame(t *testing.T) {
 		"nothing kept":   {"/v1/chat/completions", "openai", talks["/v1/chat/completions"](5), off, rolling},
 		"no messages":    {"/v1/chat/completions", "openai", `{"model":"m-1","messages":7}`, nil, rolling},
 		"doubled key":    {"/v1/chat/completions", "openai", `{"model":"m-1","messages":[{"role":"tool","role":"user"}]}`, nil, rolling},
-		"anthropic door": {"/v1/messages", "anthropic", talks["/v1/messages"](5), nil, rolling},
+		"all is marked":  {"/v1/messages", "anthropic", markLast(talks["/v1/messages"](5)), nil, rolling},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFar(t, says(http.StatusOK, `{}`))

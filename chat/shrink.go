@@ -22,31 +22,50 @@ type Outgoing struct {
 	Body     []byte         // must not be changed or kept
 }
 
-// Shrink says what to replace in a request's body. Edits are in order and do not overlap; none
-// means that the body goes as it came.
-type Shrink func(ctx context.Context, o Outgoing) []jsonscan.Edit
+// Shrunk is what becomes of a request, and what that means for what it costs.
+type Shrunk struct {
+	// Edits are what to replace in the body, in order and without overlap; none means that it goes
+	// as it came.
+	Edits []jsonscan.Edit
 
-// shrunk is the body as it goes out. It fails open: a hook that panics, or whose edits cannot be
-// made, leaves the body as it came.
-func (d *Door) shrunk(ctx context.Context, o Outgoing) (body []byte) {
+	Tokens   int       // the request as it came, estimated
+	Cleared  []Cleared // what the edits take out of it
+	Moved    bool      // something is masked that the request before this one showed
+	Standing Standing  // of the conversation to the provider's cache
+	Before   int       // the conversation's last request as it came, in estimated tokens; 0 when there is none
+}
+
+// Cleared is what was taken out of one result.
+type Cleared struct {
+	Tool   string
+	Tokens int  // estimated
+	Born   bool // it never was in a request: it was reduced when it came
+}
+
+// Shrink says what to replace in a request's body.
+type Shrink func(ctx context.Context, o Outgoing) Shrunk
+
+// shrunk is the body as it goes out, and what was done to it. It fails open: a hook that panics, or
+// whose edits cannot be made, leaves the body as it came.
+func (d *Door) shrunk(ctx context.Context, o Outgoing) (body []byte, done Shrunk) {
 	if d.deps.Shrink == nil {
-		return o.Body
+		return o.Body, Shrunk{}
 	}
 	defer func() {
 		if p := recover(); p != nil {
 			slog.ErrorContext(ctx, "shrinking a request panicked: it goes as it came", "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
-			body = o.Body
+			body, done = o.Body, Shrunk{}
 		}
 	}()
-	edits := d.deps.Shrink(ctx, o)
-	if len(edits) == 0 {
-		return o.Body
+	done = d.deps.Shrink(ctx, o)
+	if len(done.Edits) == 0 {
+		return o.Body, done
 	}
-	if !orderly(edits, len(o.Body)) {
-		slog.ErrorContext(ctx, "the edits of a request make no sense: it goes as it came", "edits", len(edits))
-		return o.Body
+	if !orderly(done.Edits, len(o.Body)) {
+		slog.ErrorContext(ctx, "the edits of a request make no sense: it goes as it came", "edits", len(done.Edits))
+		return o.Body, Shrunk{}
 	}
-	return jsonscan.AppendSpliced(make([]byte, 0, jsonscan.SplicedLen(o.Body, edits)), o.Body, edits)
+	return jsonscan.AppendSpliced(make([]byte, 0, jsonscan.SplicedLen(o.Body, done.Edits)), o.Body, done.Edits), done
 }
 
 func orderly(edits []jsonscan.Edit, size int) bool {

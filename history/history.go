@@ -18,6 +18,9 @@
 package history
 
 import (
+	"bytes"
+	"time"
+
 	"github.com/ctxgate/ctxgate/jsonscan"
 )
 
@@ -59,9 +62,23 @@ type Dialogue struct {
 	// system prompt and the tools carry stands before every message.
 	Breakpoint int
 
-	body []byte
-	edge int // offset of the end of the block that Breakpoint is about
-	base int // bytes of tools and system prompt, which stand in front of the messages
+	// Lasts is how long the request asks the provider to keep what it caches; 0 where it does not
+	// say, or says no more than the usual.
+	Lasts time.Duration
+
+	body  []byte
+	edge  int             // offset of the end of the block that Breakpoint is about
+	base  int             // bytes of tools and system prompt, which stand in front of the messages
+	front []jsonscan.Span // these
+	tools jsonscan.Span   // the list of tools; empty where there is none
+	said  said            // names of its beginnings
+}
+
+// lasting notes a cache_control, or something that may hold some, that asks for an hour.
+func (d *Dialogue) lasting(raw []byte) {
+	if bytes.Contains(raw, []byte(`"1h"`)) {
+		d.Lasts = max(d.Lasts, time.Hour)
+	}
 }
 
 // Message is one message of the conversation, or one item of a responses input.
@@ -114,10 +131,17 @@ func (d *Dialogue) Text(result int) []byte {
 func Tokens(bytes int) int { return bytes * 10 / 34 }
 
 // Tokens estimates the whole request: tools, system prompt and messages.
-func (d *Dialogue) Tokens() int {
-	n := d.base
-	for _, m := range d.Messages {
+func (d *Dialogue) Tokens() int { return Tokens(d.base + d.weigh(len(d.Messages))) }
+
+// TokensUpTo estimates the request that had so many tool turns: up to the results of its last.
+func (d *Dialogue) TokensUpTo(turns int) int {
+	return Tokens(d.base + d.weigh(d.endOf(min(turns, len(d.Turns)))))
+}
+
+func (d *Dialogue) weigh(messages int) int {
+	n := 0
+	for _, m := range d.Messages[:messages] {
 		n += m.Bytes
 	}
-	return Tokens(n)
+	return n
 }

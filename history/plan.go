@@ -6,7 +6,8 @@ type Plan struct {
 
 	// Latch is what the caller should keep of this request's decisions, beside the events it
 	// gave: moves of the boundary that cannot be told from the conversation once a client has
-	// moved its cache_control past them. None where no client does so.
+	// moved its cache_control past them. None where there is no cache_control: of what such a
+	// request masks, a provider that caches only what is marked has cached nothing.
 	Latch []Event
 
 	d        *Dialogue
@@ -54,9 +55,8 @@ func (d *Dialogue) SweepNow() Event {
 // Own are the events that happened in this conversation, not in one that began alike.
 func (d *Dialogue) Own(events []Event) []Event {
 	var out []Event
-	sums := d.sums(events)
 	for _, e := range events {
-		if sum, ok := sums[e.Turn]; ok && e.Prefix == sum {
+		if e.Turn >= 0 && e.Turn <= len(d.Turns) && e.Prefix == d.Prefix(e.Turn) {
 			out = append(out, e)
 		}
 	}
@@ -65,9 +65,14 @@ func (d *Dialogue) Own(events []Event) []Event {
 
 // Plan decides what to mask in this request, given what was decided before.
 //
-// Nothing at or before the last cache_control is newly masked: the client asked the provider to
-// keep it. What a sweep or an earlier request masked there stays so.
+// Nothing at or before the last cache_control is newly masked, unless the policy says so: the
+// client asked the provider to keep it. What a sweep or an earlier request masked there stays so.
+// Where nothing of the messages is marked, a provider that caches only what is marked gives no
+// discount on them.
 func (d *Dialogue) Plan(p Policy, c Cache, events []Event) *Plan {
+	if d.Shape == Messages && d.Breakpoint < 0 {
+		c = Cache{}
+	}
 	plan := &Plan{d: d, policy: p, template: parseTemplate(p.Template)}
 	plan.rolls = p.Advance == EachTurn || p.Advance == Auto && !c.price().discount()
 	if p.off() || len(d.Turns) == 0 {
@@ -83,7 +88,7 @@ func (d *Dialogue) Plan(p Policy, c Cache, events []Event) *Plan {
 	}
 	for i := range d.Results {
 		kept, latched := old.covers(b, i)
-		free := d.Results[i].Texts != nil && d.Results[i].Texts[0].Start >= d.edge
+		free := p.PastBreakpoints || d.Results[i].Texts != nil && d.Results[i].Texts[0].Start >= d.edge
 		switch {
 		case kept < never:
 			plan.Cuts = append(plan.Cuts, Cut{i, min(kept, at[i])})
@@ -92,7 +97,7 @@ func (d *Dialogue) Plan(p Policy, c Cache, events []Event) *Plan {
 		default:
 			continue
 		}
-		if !latched && (d.Shape == Messages || d.Breakpoint >= 0) {
+		if !latched && d.Breakpoint >= 0 && !p.PastBreakpoints {
 			plan.latch(i)
 		}
 	}
@@ -136,9 +141,8 @@ func (p *Plan) latch(result int) {
 
 // sign says of the events to keep to which conversation they belong.
 func (p *Plan) sign() {
-	sums := p.d.sums(p.Latch)
 	for i := range p.Latch {
-		p.Latch[i].Prefix = sums[p.Latch[i].Turn]
+		p.Latch[i].Prefix = p.d.Prefix(p.Latch[i].Turn)
 	}
 }
 

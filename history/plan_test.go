@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"time"
 )
 
 func pick[T any](rnd *rand.Rand, list ...T) T { return list[rnd.IntN(len(list))] }
@@ -77,7 +78,7 @@ func (c *client) compare(t *testing.T, after *Dialogue, plan *Plan) {
 	for _, x := range plan.Cuts {
 		texts[x.Result] = string(after.Text(x.Result))
 		_, old := c.texts[x.Result]
-		if d := plan.d; !old && len(d.Turns) != c.sweep && d.Results[x.Result].Texts[0].Start < d.edge {
+		if d := plan.d; !old && !c.policy.PastBreakpoints && len(d.Turns) != c.sweep && d.Results[x.Result].Texts[0].Start < d.edge {
 			t.Fatalf("turn %d: result %d is masked before a cache_control", len(d.Turns), x.Result)
 		}
 		if len(plan.d.Text(x.Result)) == 0 {
@@ -130,7 +131,9 @@ func growOne(t *testing.T, shape Shape, seed uint64, marks bool) int {
 	full := makeTalk(seed, 3+rnd.IntN(6))
 	c := client{shape: shape, sweep: rnd.IntN(25)}
 	c.policy, c.cache = anyPolicy(rnd)
-	if !uniqueIDs(full) && (c.policy.Advance == EachTurn || c.policy.Advance == Auto && c.cache == Cache{}) {
+	c.policy.PastBreakpoints = marks && seed%5 == 0
+	flat := c.cache == Cache{} || shape == Messages // whose marks may all be in the system prompt
+	if !uniqueIDs(full) && (c.policy.Advance == EachTurn || c.policy.Advance == Auto && flat) {
 		c.policy.Advance = Stride
 	}
 	for i, n := range full.requests() {
@@ -139,7 +142,7 @@ func growOne(t *testing.T, shape Shape, seed uint64, marks bool) int {
 		}
 		var l look
 		if marks {
-			l = look{thinking: i%3 == 0, lists: i%2 == 0, marks: []int{pick(rnd, 0, 2, 5, 9, 99)}}
+			l = look{thinking: i%3 == 0, lists: i%2 == 0, marks: []int{min(pick(rnd, 0, 2, 5, 9), n-1)}}
 		}
 		c.send(t, full[:n], l, n == len(full))
 	}
@@ -151,11 +154,50 @@ func growOne(t *testing.T, shape Shape, seed uint64, marks bool) int {
 func TestHPlus1BreakpointsMove(t *testing.T) {
 	t.Parallel()
 	moves := 0
-	for seed := range uint64(250) {
+	for seed := range uint64(300) {
 		moves += growOne(t, Messages, seed, true)
 	}
 	if moves < 100 {
 		t.Errorf("only %d moves", moves)
+	}
+}
+
+// H+1: a provider that caches what is marked, and no message is: there is no discount to spare.
+func TestHPlus1AutoRollsWhereNothingIsCached(t *testing.T) {
+	cheap := Cache{Write: 1.25, Read: 0.1}
+	full := makeTalk(3, 40)
+	p := DefaultPolicy()
+	for name, c := range map[string]struct {
+		shape Shape
+		look  look
+		rolls bool
+	}{
+		"no mark":               {Messages, look{}, true},
+		"a mark":                {Messages, look{marks: []int{0}}, false},
+		"cached without a mark": {Chat, look{}, false},
+	} {
+		d := mustRead(t, c.shape, full.render(c.shape, c.look))
+		if plan := d.Plan(p, cheap, nil); plan.rolls != c.rolls {
+			t.Errorf("%s: rolls is %t", name, plan.rolls)
+		}
+	}
+}
+
+// H+1: a cache_control on the request as a whole is one on its last block.
+func TestHPlus1TheWholeRequestIsMarked(t *testing.T) {
+	body := bytes.Replace(makeTalk(3, 40).render(Messages, look{}), []byte(`"messages":`), []byte(`"cache_control":{"type":"ephemeral","ttl":"1h"},"messages":`), 1)
+	d := mustRead(t, Messages, body)
+	if d.Breakpoint != len(d.Messages)-1 || d.Lasts != time.Hour {
+		t.Errorf("breakpoint %d of %d, lasts %s", d.Breakpoint, len(d.Messages), d.Lasts)
+	}
+	p := DefaultPolicy()
+	p.Advance = Stride
+	if plan := d.Plan(p, Cache{}, nil); len(plan.Cuts) != 0 {
+		t.Errorf("masked %d results", len(plan.Cuts))
+	}
+	p.PastBreakpoints = true
+	if plan := d.Plan(p, Cache{}, nil); len(plan.Cuts) == 0 || len(plan.Latch) != 0 {
+		t.Errorf("masked %d results, %d latches", len(plan.Cuts), len(plan.Latch))
 	}
 }
 

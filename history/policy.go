@@ -55,6 +55,13 @@ type Policy struct {
 	// 10000.
 	ClearAtLeast int `key:"clear_at_least" min:"0"`
 
+	// Let the window move past the cache_control marks of clients too. Agents that mark their
+	// last message on every turn, as Claude Code does, have all of their history before a mark;
+	// with false it is masked only once the provider's cache has died of idleness. With true the
+	// window moves as "advance" says, which "auto" does only when it pays. Default false: nothing
+	// at or before the last mark is rewritten.
+	PastBreakpoints bool `key:"past_breakpoints"`
+
 	// How many identifiers (paths, URLs, ids) of a masked result its placeholder lists, of those
 	// that the conversation went on to use. Default 4; 0 lists none.
 	KeepHandles int `key:"keep_handles" min:"0"`

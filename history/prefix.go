@@ -15,30 +15,37 @@ type Sum [16]byte
 // is made of who said what: roles, calls, and the ends of texts and results. It does not change when a client
 // moves its cache_control, makes a list of one text of a string, or drops old thinking; nor by
 // what a client says beside results, where it puts reminders that come and go.
-func (d *Dialogue) Prefix(turns int) Sum { return d.sums([]Event{{Turn: turns}})[turns] }
+func (d *Dialogue) Prefix(turns int) Sum {
+	if d.said.h.h == nil {
+		d.said.h = hasher{h: blake3.New(), body: d.body}
+	}
+	return d.said.upTo(d, turns)
+}
 
-// sums are the prefixes up to the turns of some events, made in one pass. A turn that the
-// conversation has not has none.
-func (d *Dialogue) sums(events []Event) map[int]Sum {
-	out := make(map[int]Sum, len(events))
-	last := -1
-	for _, e := range events {
-		if e.Turn >= 0 && e.Turn <= len(d.Turns) {
-			out[e.Turn] = Sum{}
-			last = max(last, e.Turn)
+// said are the prefixes of a conversation, made as far as they were asked for, each byte once.
+type said struct {
+	h       hasher
+	message int // the next to hash
+	sums    []Sum
+}
+
+func (s *said) upTo(d *Dialogue, turns int) Sum {
+	for len(s.sums) <= turns {
+		for end := d.endOf(len(s.sums)); s.message < end; s.message++ {
+			s.h.message(d.Messages[s.message].Span, d.Shape == Messages && !d.Messages[s.message].spoken)
 		}
+		s.sums = append(s.sums, s.h.sum())
 	}
+	return s.sums[turns]
+}
+
+// Front is the sum of what stands before the messages: tools and system prompt.
+func (d *Dialogue) Front() Sum {
 	h := hasher{h: blake3.New(), body: d.body}
-	message := 0
-	for turn := 0; turn <= last; turn++ {
-		for end := d.endOf(turn); message < end; message++ {
-			h.message(d.Messages[message].Span, d.Shape == Messages && !d.Messages[message].spoken)
-		}
-		if _, asked := out[turn]; asked {
-			out[turn] = h.sum()
-		}
+	for _, span := range d.front {
+		h.part("front", span.Of(d.body))
 	}
-	return out
+	return h.sum()
 }
 
 // endOf is the message after the results of a turn, counted from one. Before the first there is

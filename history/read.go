@@ -3,6 +3,7 @@ package history
 import (
 	"bytes"
 	"fmt"
+	"time"
 
 	"github.com/ctxgate/ctxgate/jsonscan"
 )
@@ -35,7 +36,7 @@ func (r *reader) shaped() func(at int) (end int, err error) {
 
 // The keys that are read. One in other letters is refused: another parser may take it for these.
 var (
-	requestKeys  = []string{"model", "stream", "messages", "input", "tools", "system", "instructions"}
+	requestKeys  = []string{"model", "stream", "messages", "input", "tools", "system", "instructions", "cache_control", "prompt_cache_retention"}
 	messageKeys  = []string{"role", "content", "tool_calls", "tool_call_id", "type", "call_id", "name", "output", "cache_control"}
 	callKeys     = []string{"id", "function", "custom"}
 	functionKeys = []string{"name"}
@@ -50,6 +51,8 @@ type reader struct {
 	calls []call         // by number
 	total int            // what the messages so far weigh
 	open  bool           // only results have come since the last turn began
+
+	trails bool // the request as a whole has a cache_control
 }
 
 // call is what is known of a call's id.
@@ -85,6 +88,18 @@ func (r *reader) request(maxDepth int) (list jsonscan.Span, err error) {
 			r.d.Stream = kind == 't'
 		case "tools", "system", "instructions":
 			r.d.base += v.Len()
+			r.d.front = append(r.d.front, v.Span)
+			if string(key) == "tools" && v.list(r.body) {
+				r.d.tools = v.Span
+			}
+			r.d.lasting(v.Of(r.body))
+		case "cache_control": // on the last block, wherever that is
+			r.trails = r.d.Shape == Messages && kind == '{'
+			r.d.lasting(v.Of(r.body))
+		case "prompt_cache_retention":
+			if string(r.text(v)) == "24h" {
+				r.d.Lasts = max(r.d.Lasts, 24*time.Hour)
+			}
 		case "messages", "input":
 			if (string(key) == "input") == (r.d.Shape == Responses) {
 				list = v.Span
@@ -304,6 +319,7 @@ func (r *reader) block(at int) (b block, err error) {
 			b.failed = r.body[v.Start] == 't'
 		case "cache_control":
 			b.cached = r.body[v.Start] != 'n'
+			r.d.lasting(v.Of(r.body))
 			b.extra = len(`,"cache_control":`) + v.Len()
 		}
 	})
@@ -332,6 +348,9 @@ func (b block) weight() int {
 
 // finish fills in what only the whole conversation knows.
 func (r *reader) finish() {
+	if last := len(r.d.Messages) - 1; r.trails && last >= 0 {
+		r.d.Breakpoint, r.d.edge = last, r.d.Messages[last].End
+	}
 	for i := range r.d.Results {
 		res := &r.d.Results[i]
 		res.last, res.label = -1, Unknown

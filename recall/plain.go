@@ -2,10 +2,15 @@ package recall
 
 import (
 	"context"
+	"errors"
 	"iter"
+	"slices"
+	"time"
 	"unicode/utf8"
 
 	"github.com/ctxgate/ctxgate/fault"
+	"github.com/ctxgate/ctxgate/jsonscan"
+	"github.com/ctxgate/ctxgate/state"
 )
 
 // errOff is what becomes of a text that is to be kept where nothing is.
@@ -32,6 +37,110 @@ func (r *Recall) Keep(ctx context.Context, tenant, text string, from Origin) (id
 		return o.id, err
 	}
 	return o.id, r.store.Put(ctx, items...)
+}
+
+// Text is a text to keep, as a request or reply has it: the insides of JSON strings, to be joined by
+// line breaks.
+type Text struct {
+	Raw  [][]byte
+	From Origin
+}
+
+// KeepAll keeps texts, in as few writes as it can, and gives their ids, "" for what could not be
+// kept; then the error says why. What this process kept a short while ago costs nothing.
+func (r *Recall) KeepAll(ctx context.Context, tenant string, texts []Text) ([]string, error) {
+	ids := make([]string, len(texts))
+	if !r.cfg.Enabled {
+		return ids, errOff
+	}
+	ctx, cancel := context.WithTimeout(ctx, r.cfg.KeepTimeout.D())
+	defer cancel()
+	b := batch{r: r, tenant: tenant, ids: ids}
+	for i := range texts {
+		m := r.recent.mark(tenant, &texts[i])
+		if ids[i] = r.recent.id(m, time.Now()); ids[i] != "" {
+			continue
+		}
+		if err := b.add(ctx, i, m, &texts[i]); err != nil {
+			return ids, errors.Join(err, b.flush(ctx))
+		}
+	}
+	return ids, b.flush(ctx)
+}
+
+// batch gathers texts on their way to the store.
+type batch struct {
+	r       *Recall
+	tenant  string
+	keys    tenantKeys
+	ids     []string
+	pending []pendingText
+	items   []state.Item
+	held    int64
+}
+
+type pendingText struct {
+	at   int
+	mark mark
+	id   string
+}
+
+// add prepares a text; flush makes it kept.
+func (b *batch) add(ctx context.Context, at int, m mark, t *Text) error {
+	if b.keys.tag == "" {
+		b.keys = b.r.keysOf(b.tenant)
+	}
+	text := t.decode()
+	need := 3 * min(int64(len(text)), partSize) // as in keeper.take
+	if !b.r.spill.TryAcquire(need) {
+		if err := b.flush(ctx); err != nil { // waiting with full hands, two could wait for each other
+			return err
+		}
+		if err := b.r.spill.Acquire(ctx, need); err != nil {
+			return fault.Wrap(fault.Full, "too many originals on their way to the store", err)
+		}
+	}
+	b.held += need
+	o := newOriginal(b.keys, pieces(text), len(text), utf8.RuneCountInString(text))
+	if !slices.ContainsFunc(b.pending, func(p pendingText) bool { return p.id == o.id }) {
+		items, err := b.r.items(ctx, b.keys, o, t.From)
+		if err != nil {
+			return err
+		}
+		b.items = append(b.items, items...)
+	}
+	b.pending = append(b.pending, pendingText{at, m, o.id})
+	if b.held >= partSize {
+		return b.flush(ctx)
+	}
+	return nil
+}
+
+// flush puts what was gathered; only then the ids count.
+func (b *batch) flush(ctx context.Context) error {
+	defer func() {
+		b.r.spill.Release(b.held)
+		b.pending, b.items, b.held = nil, nil, 0
+	}()
+	if err := b.r.store.Put(ctx, b.items...); err != nil {
+		return err
+	}
+	for _, p := range b.pending {
+		b.ids[p.at] = p.id
+		b.r.recent.note(p.mark, p.id, time.Now())
+	}
+	return nil
+}
+
+func (t *Text) decode() string {
+	var out []byte
+	for i, raw := range t.Raw {
+		if i > 0 {
+			out = append(out, '\n')
+		}
+		out = jsonscan.AppendText(out, raw)
+	}
+	return string(out)
 }
 
 // ID is the id of a text, kept or not: the same as for a string of a reply that says the same.

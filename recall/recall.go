@@ -5,7 +5,8 @@
 // Path through the files: recall.go holds the words, shrink.go is the straight line of one
 // reply, cut.go is one text to shorten, focus.go cuts one to the lines that a reader looks for,
 // json.go finds the texts of a reply that is read as JSON, keep.go puts originals into the store,
-// plain.go keeps a text that somebody else cuts, open.go reads originals back, seal.go derives
+// plain.go keeps texts that somebody else cuts, recent.go remembers which of them were kept lately,
+// note.go keeps notes about conversations, open.go reads originals back, seal.go derives
 // the keys and seals what is stored, handle.go is the id a model sees, lines.go reads parts of an
 // original by line and by search.
 //
@@ -80,6 +81,8 @@ type Recall struct {
 	cfg   Config
 	spill *semaphore.Weighted
 	codec *codec
+
+	recent *recent
 }
 
 // New makes a Recall over a store. The secret is the root of every id and key: all replicas
@@ -92,8 +95,11 @@ func New(store *state.Store, secret []byte, cfg Config) (*Recall, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Recall{store: store, root: secret, cfg: cfg, spill: semaphore.NewWeighted(int64(cfg.SpillBytes)), codec: codec}, nil
+	return &Recall{store: store, root: secret, cfg: cfg, spill: semaphore.NewWeighted(int64(cfg.SpillBytes)), codec: codec, recent: newRecent(store.Lifetime())}, nil
 }
+
+// Enabled says whether anything is kept at all.
+func (r *Recall) Enabled() bool { return r.cfg.Enabled }
 
 // Stat says how much is kept.
 func (r *Recall) Stat(ctx context.Context) (state.Stat, error) { return r.store.Stat(ctx) }

@@ -30,6 +30,9 @@ func New(driver Driver, config Config, now func() time.Time) *Store {
 	return &Store{driver: driver, config: config, now: now, sweeping: make(chan struct{}, 1)}
 }
 
+// Lifetime is how long what is kept lives after it was last put or touched.
+func (s *Store) Lifetime() time.Duration { return s.config.TTL.D() }
+
 // Put keeps all items or none. It returns [fault.Full] when the cap leaves no room for them.
 func (s *Store) Put(ctx context.Context, items ...Item) error {
 	if len(items) == 0 {

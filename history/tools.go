@@ -1,0 +1,55 @@
+package history
+
+import (
+	"bytes"
+	"strings"
+
+	"github.com/ctxgate/ctxgate/jsonscan"
+)
+
+// recoverTool is the name of the tool that reads back what was cut or masked.
+const recoverTool = "recover_text"
+
+// Recovers says whether the model is offered a tool that reads back what was masked: the gateway's
+// own, which clients of its hub offer under a name of theirs, such as mcp__ctxgate__recover_text.
+// A tool of that name that knows no prune_id is somebody else's.
+func (d *Dialogue) Recovers() bool {
+	if !bytes.Contains(d.tools.Of(d.body), []byte(recoverTool)) {
+		return false
+	}
+	found := false
+	_ = jsonscan.Elements(d.body, d.tools, func(tool jsonscan.Span) error {
+		found = found || readsBack(nameOf(d.body, tool)) && bytes.Contains(tool.Of(d.body), []byte("prune_id"))
+		return nil
+	})
+	return found
+}
+
+// Tools is where the list of tools is; empty where the request has none.
+func (d *Dialogue) Tools() jsonscan.Span { return d.tools }
+
+// nameOf is the name of a tool. Chat completions have it a level deeper than the others.
+func nameOf(body []byte, tool jsonscan.Span) string {
+	fields, err := jsonscan.ReadFields(body, tool)
+	if err != nil {
+		return ""
+	}
+	if f, ok := fields.Field("function"); ok {
+		if fields, err = jsonscan.ReadFields(body, f.Value); err != nil {
+			return ""
+		}
+	}
+	return fields.Text("name")
+}
+
+// readsBack says whether a name is the tool's, or ends in it after whatever a client puts between
+// the names of servers and tools.
+func readsBack(name string) bool {
+	before, ok := strings.CutSuffix(name, recoverTool)
+	if !ok || before == "" {
+		return ok
+	}
+	last := before[len(before)-1]
+	alphanumeric := last >= '0' && last <= '9' || last >= 'a' && last <= 'z' || last >= 'A' && last <= 'Z' || last >= 0x80
+	return !alphanumeric
+}

@@ -1,0 +1,50 @@
+package history
+
+import (
+	"fmt"
+	"testing"
+)
+
+// H+5: where the client has the hub's tool under any name, the model can read back; a tool that
+// only looks like it does not count.
+func TestRecovers(t *testing.T) {
+	const params = `{"type":"object","properties":{"prune_id":{"type":"string"}}}`
+	bodies := map[Shape]string{
+		Chat:      `{"model":"m","messages":[],"tools":[{"type":"function","function":{"name":"x"}},{"type":"function","function":{"name":%q,"parameters":%s}}]}`,
+		Messages:  `{"model":"m","tools":[{"type":"bash_20250124","name":"bash"},{"name":%q,"input_schema":%s}],"messages":[]}`,
+		Responses: `{"model":"m","input":"x","tools":[{"type":"web_search"},{"type":"function","name":%q,"parameters":%s}]}`,
+	}
+	for _, c := range []struct {
+		name, params string
+		want         bool
+	}{
+		{"recover_text", params, true},
+		{"mcp__ctxgate__recover_text", params, true},
+		{"pruner::recover_text", params, true},
+		{"hub.recover_text", params, true},
+		{"recover_text", `{}`, false},
+		{"recover_texts", params, false},
+		{"xrecover_text", params, false},
+		{"é" + "recover_text", params, false},
+		{"other", `{"description":"recover_text prune_id"}`, false},
+	} {
+		for shape, body := range bodies {
+			d, err := Read(shape, fmt.Appendf(nil, body, c.name, c.params), 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := d.Recovers(); got != c.want {
+				t.Errorf("%s: %s %s: got %v", shape, c.name, c.params, got)
+			}
+		}
+	}
+	for _, tools := range []string{`[]`, `null`, `7`, `[null,7,"recover_text prune_id"]`, `{"name":"recover_text prune_id"}`} {
+		d, err := Read(Chat, []byte(`{"messages":[],"tools":`+tools+`}`), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d.Recovers() {
+			t.Errorf("%s: it recovers", tools)
+		}
+	}
+}
