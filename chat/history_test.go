@@ -121,13 +121,13 @@ func TestRestGoesAsItCame(t *testing.T) {
 		kept             func(*recall.Config)
 		policy           func(*history.Policy)
 	}{
-		"disabled":       {"/v1/chat/completions", "openai", talks["/v1/chat/completions"](5), nil, func(p *history.Policy) { rolling(p); p.Enabled = false }},
-		"no window":      {"/v1/chat/completions", "openai", talks["/v1/chat/completions"](5), nil, func(p *history.Policy) { rolling(p); p.WindowTurns = 0 }},
-		"young":          {"/v1/chat/completions", "openai", talks["/v1/chat/completions"](2), nil, rolling},
-		"nothing kept":   {"/v1/chat/completions", "openai", talks["/v1/chat/completions"](5), off, rolling},
-		"no messages":    {"/v1/chat/completions", "openai", `{"model":"m-1","messages":7}`, nil, rolling},
-		"doubled key":    {"/v1/chat/completions", "openai", `{"model":"m-1","messages":[{"role":"tool","role":"user"}]}`, nil, rolling},
-		"all is marked":  {"/v1/messages", "anthropic", markLast(talks["/v1/messages"](5)), nil, rolling},
+		"disabled":      {"/v1/chat/completions", "openai", talks["/v1/chat/completions"](5), nil, func(p *history.Policy) { rolling(p); p.Enabled = false }},
+		"no window":     {"/v1/chat/completions", "openai", talks["/v1/chat/completions"](5), nil, func(p *history.Policy) { rolling(p); p.WindowTurns = 0 }},
+		"young":         {"/v1/chat/completions", "openai", talks["/v1/chat/completions"](2), nil, rolling},
+		"nothing kept":  {"/v1/chat/completions", "openai", talks["/v1/chat/completions"](5), off, rolling},
+		"no messages":   {"/v1/chat/completions", "openai", `{"model":"m-1","messages":7}`, nil, rolling},
+		"doubled key":   {"/v1/chat/completions", "openai", `{"model":"m-1","messages":[{"role":"tool","role":"user"}]}`, nil, rolling},
+		"all is marked": {"/v1/messages", "anthropic", markLast(talks["/v1/messages"](5)), nil, rolling},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFar(t, says(http.StatusOK, `{}`))
