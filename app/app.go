@@ -181,6 +181,9 @@ func (a *App) openMain(ctx context.Context, store *state.Store) error {
 func (a *App) mainHandler(cfg config.Config, store *state.Store) http.Handler {
 	limits := cfg.Front.HTTP
 	guard := front.NewGuard(cfg.Front.Listen, limits.AllowedHosts)
+	if !guard.Local() && !cfg.Auth.Token.IsSet() {
+		slog.Warn("whoever can reach the main listener may use every server, and every provider with its configured key: set auth_token", "listen", cfg.Front.Listen)
+	}
 	guarded := http.NewServeMux()
 	a.door.Routes(guarded)
 

@@ -3,10 +3,13 @@ package app
 import (
 	"context"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+
+	"github.com/ctxgate/ctxgate/internal/secret"
 )
 
 func providerOf(t *testing.T, reply string) string {
@@ -48,4 +51,28 @@ func TestChatDoor(t *testing.T) {
 	reload("")
 	ask("", "/v1/responses", http.StatusNotFound, "model_not_found")
 	r.end(t)
+}
+
+// A listener that others can reach, and that asks nobody for a token, is said to be open.
+func TestOpenListenerIsSaid(t *testing.T) {
+	a, err := New(context.Background(), load(t, t.TempDir(), "[state]\ndriver = 'memory'\n"), Options{Version: "test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = a.release() }()
+	for _, c := range []struct {
+		listen, token string
+		said          bool
+	}{{"0.0.0.0:8000", "", true}, {"0.0.0.0:8000", "hush", false}, {"127.0.0.1:8000", "", false}} {
+		cfg := a.cfg
+		cfg.Front.Listen, cfg.Auth.Token = c.listen, secret.Literal(c.token)
+		var log strings.Builder
+		before := slog.Default()
+		slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
+		a.mainHandler(cfg, a.store)
+		slog.SetDefault(before)
+		if said := strings.Contains(log.String(), "set auth_token"); said != c.said {
+			t.Errorf("%+v: said is %t: %s", c, said, log.String())
+		}
+	}
 }

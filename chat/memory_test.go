@@ -156,3 +156,34 @@ func TestMemoryFailsOpen(t *testing.T) {
 		c.now = c.now.Add(time.Hour)
 	}
 }
+
+// H+1: a provider that caches by itself forgets too.
+func TestHPlus1ASweepInEveryShape(t *testing.T) {
+	for path, kind := range map[string]string{"/v1/chat/completions": "openai", "/v1/responses": "openai"} {
+		t.Run(path, func(t *testing.T) {
+			f, r, c := newFar(t, says(http.StatusOK, `{}`)), keeper(t, nil), &clock{time.Now()}
+			p := provider("p", kind, f.URL, func(p *chat.Provider) { p.Cache.Write, p.Cache.Read = 1, .1 })
+			g := open(t, []chat.Provider{p}, func(s *chat.Settings, d *chat.Deps) {
+				d.Shrink = chat.Mask(r, c.time)
+				rolling(&s.Chat.Observation.Schema1)
+				s.Chat.Observation.Schema1.Advance = history.Pressure // which such small ones never feel
+			})
+			ask := func(n int) string {
+				g.post(t, path, talks[path](n), nil)
+				calls := f.calls()
+				return string(calls[len(calls)-1].body)
+			}
+			if got := ask(6); got != talks[path](6) {
+				t.Fatalf("rewritten: %s", got)
+			}
+			c.now = c.now.Add(time.Hour)
+			swept := ask(7)
+			if masks := placeholder.FindAllString(swept, -1); len(masks) != 5 {
+				t.Fatalf("%d results masked after an hour: %s", len(masks), swept)
+			}
+			if got := ask(8); !strings.HasPrefix(got, strings.TrimSuffix(swept, "]}")) {
+				t.Errorf("turn 8 does not extend turn 7: %s", got)
+			}
+		})
+	}
+}

@@ -27,6 +27,9 @@ func NewGuard(address string, allowedHosts []string) *Guard {
 	return &Guard{loopback: isLoopback(host), hosts: allowedHosts, origins: http.NewCrossOriginProtection()}
 }
 
+// Local says that only this machine can reach the listener.
+func (g *Guard) Local() bool { return g.loopback }
+
 // Stage refuses what the guard does not let in.
 func (g *Guard) Stage(refuse Refuse) Stage {
 	return func(next http.Handler) http.Handler {
