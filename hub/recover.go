@@ -1,12 +1,8 @@
 package hub
 
 import (
-	"bytes"
 	"context"
-	"regexp"
-	"strconv"
-	"strings"
-	"unicode/utf8"
+	"errors"
 
 	"github.com/ctxgate/ctxgate/fault"
 	"github.com/ctxgate/ctxgate/jsonscan"
@@ -35,37 +31,16 @@ var recoverItem = []byte(`{"name":"` + recoverTool + `","title":"Read back text 
 	`"required":["prune_id"],"additionalProperties":false},` +
 	`"annotations":{"readOnlyHint":true,"idempotentHint":true,"openWorldHint":false}}`)
 
-// wish is what of an original is asked for.
-type wish struct {
-	id      string
-	ranges  []recall.Range
-	pattern *regexp.Regexp
-	chars   *recall.Range
-	number  bool
-}
-
 // recoverText reads an original back, for the tenant that it was kept for.
 func (h *Hub) recoverText(ctx context.Context, req *request) (reply, error) {
-	w, err := readWish(req.params)
+	args, _ := req.params.Get("arguments")
+	wish, err := recall.ReadWish(args)
 	if err != nil {
-		return reply{}, err
+		return reply{}, unanswered(err)
 	}
-	original, err := h.recall.Open(ctx, req.who.Tenant(), w.id)
-	if fault.KindOf(err) == fault.Unknown {
-		return reply{}, &protocolError{
-			code: -32004, text: "prune_id_not_found: " + fault.PublicOf(err), data: []byte(`{"code":"prune_id_not_found"}`), status: 200,
-		}
-	}
+	part, err := h.recall.Answer(ctx, req.who.Tenant(), wish)
 	if err != nil {
-		return reply{}, err
-	}
-	var text bytes.Buffer
-	if err := original.WriteText(ctx, &text); err != nil {
-		return reply{}, err
-	}
-	part, err := w.of(text.Bytes())
-	if err != nil {
-		return reply{}, err
+		return reply{}, unanswered(err)
 	}
 	dst := append([]byte(`{"content":[{"type":"text","text":`), jsonscan.AppendString(nil, string(part))...)
 	dst = append(dst, `}],"isError":false`...)
@@ -75,99 +50,17 @@ func (h *Hub) recoverText(ctx context.Context, req *request) (reply, error) {
 	return reply{body: rpc.AppendResult(nil, req.ID, append(dst, '}'))}, nil
 }
 
-// of is the part of a text that is wished for.
-func (w wish) of(text []byte) ([]byte, error) {
-	if w.chars != nil {
-		from := skipText(text, w.chars.First-1)
-		return text[from : from+skipText(text[from:], w.chars.Last-w.chars.First+1)], nil
-	}
-	var out bytes.Buffer
+// unanswered gives the refusals of P6 their codes.
+func unanswered(err error) error {
 	switch {
-	case w.pattern != nil:
-		err := recall.WriteMatches(&out, text, w.pattern, w.ranges, w.number)
-		return out.Bytes(), err
-	case len(w.ranges) > 0 || w.number:
-		ranges := w.ranges
-		if len(ranges) == 0 {
-			ranges = []recall.Range{{First: 1, Last: int(^uint(0) >> 1)}}
+	case errors.Is(err, recall.ErrRange):
+		return &protocolError{
+			code: -32005, text: "invalid_range: " + fault.PublicOf(err), data: []byte(`{"code":"invalid_range"}`), status: 200,
 		}
-		err := recall.WriteLines(&out, text, ranges, w.number)
-		return out.Bytes(), err
-	}
-	return text, nil
-}
-
-// skipText is where the first n characters of a text end.
-func skipText(text []byte, n int) int {
-	at := 0
-	for ; n > 0 && at < len(text); n-- {
-		_, size := utf8.DecodeRune(text[at:])
-		at += size
-	}
-	return at
-}
-
-func readWish(params mcp.Params) (w wish, err error) {
-	raw, _ := params.Get("arguments")
-	args, err := jsonscan.FieldsOf(raw)
-	if err != nil || len(raw) == 0 {
-		return w, invalidParams("arguments are missing")
-	}
-	for _, f := range args.All() {
-		value, _ := args.Get(f.Key)
-		switch f.Key {
-		case "prune_id":
-			w.id = jsonscan.TextOf(value)
-		case "include_line_numbers":
-			w.number = string(value) == "true"
-		case "pattern":
-			if p := jsonscan.TextOf(value); len(p) <= maxPattern {
-				w.pattern, err = regexp.Compile(p)
-			}
-			if err != nil || w.pattern == nil {
-				return w, invalidParams("pattern is no regular expression, or too long")
-			}
-		case "chars":
-			ranges, err := recall.ParseRanges(jsonscan.TextOf(value))
-			if err != nil || len(ranges) != 1 {
-				return w, invalidParams("chars must be first-last, such as 2001-8000")
-			}
-			w.chars = &ranges[0]
-		case "ranges":
-			if w.ranges, err = readRanges(value); err != nil {
-				return w, err
-			}
-		default:
-			return w, invalidParams("there is no argument " + strconv.Quote(clip(f.Key)))
+	case fault.KindOf(err) == fault.Unknown:
+		return &protocolError{
+			code: -32004, text: "prune_id_not_found: " + fault.PublicOf(err), data: []byte(`{"code":"prune_id_not_found"}`), status: 200,
 		}
 	}
-	if strings.TrimSpace(w.id) == "" {
-		return w, invalidParams("prune_id is missing")
-	}
-	return w, nil
-}
-
-func readRanges(raw []byte) ([]recall.Range, error) {
-	var out []recall.Range
-	bad := &protocolError{code: -32005, text: "invalid_range: lines are counted from 1, and start_line is not after end_line",
-		data: []byte(`{"code":"invalid_range"}`), status: 200}
-	err := jsonscan.Elements(raw, jsonscan.Span{End: len(raw)}, func(s jsonscan.Span) error {
-		f, err := jsonscan.ReadFields(raw, s)
-		if err != nil {
-			return err
-		}
-		first, _ := f.Get("start_line")
-		last, _ := f.Get("end_line")
-		a, errA := strconv.Atoi(string(first))
-		b, errB := strconv.Atoi(string(last))
-		if errA != nil || errB != nil || a < 1 || b < a {
-			return bad
-		}
-		out = append(out, recall.Range{First: a, Last: b})
-		return nil
-	})
-	if err != nil {
-		return nil, bad
-	}
-	return out, nil
+	return err
 }

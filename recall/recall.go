@@ -3,12 +3,12 @@
 // [Recall.Open] gives an original back, byte for byte. It is the only writer of originals.
 //
 // Path through the files: recall.go holds the words, shrink.go is the straight line of one
-// reply, cut.go is one text to shorten, focus.go cuts one to the lines that a reader looks for,
+// reply, cut.go is one text to shorten, focus.go cuts one to the lines that a reader looks for, shorten.go one that is shown again and again,
 // json.go finds the texts of a reply that is read as JSON, keep.go puts originals into the store,
 // plain.go keeps texts that somebody else cuts, recent.go remembers which of them were kept lately,
-// note.go keeps notes about conversations, open.go reads originals back, seal.go derives
-// the keys and seals what is stored, handle.go is the id a model sees, lines.go reads parts of an
-// original by line and by search.
+// note.go keeps notes about conversations, open.go reads originals back, answer.go parts of them as
+// a model asks for them, seal.go derives the keys and seals what is stored, handle.go is the id a
+// model sees, lines.go reads parts of an original by line and by search.
 //
 // Invariants:
 //   - Kept before cut: a string is shortened only after the store acknowledged its original.

@@ -16,7 +16,9 @@
 //
 // When the driver fails, every method returns a [fault.Error] within the configured timeout:
 // Unknown for a key that is not there, Full for no room, Timeout, Canceled or Unavailable
-// otherwise. After a failed Put nothing may be assumed: the caller must keep the text whole.
+// otherwise. A driver that lets its timeout pass is then not asked for five times as long, and
+// whoever asks is told so at once. After a failed Put nothing may be assumed: the caller must keep
+// the text whole.
 package state
 
 import (

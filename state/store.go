@@ -23,6 +23,7 @@ type Store struct {
 
 	pending  atomic.Int64  // bytes of the Puts under way in this process
 	sweeping chan struct{} // holds one token while a Put makes room
+	resting  atomic.Int64  // until when nothing is asked, in nanoseconds of Unix
 }
 
 // New makes a store over an open driver, which it then owns. The config must be valid.
@@ -42,7 +43,7 @@ func (s *Store) Put(ctx context.Context, items ...Item) error {
 	for _, item := range items {
 		need += item.Size()
 	}
-	_, err := do(ctx, s.config.Timeout.D(), func(ctx context.Context) (struct{}, error) {
+	_, err := ask(ctx, s, func(ctx context.Context) (struct{}, error) {
 		s.pending.Add(need)
 		defer s.pending.Add(-need)
 		if err := s.makeRoom(ctx, need); err != nil {
@@ -55,7 +56,7 @@ func (s *Store) Put(ctx context.Context, items ...Item) error {
 
 // Get reads a value back; a key that is absent or expired is [fault.Unknown].
 func (s *Store) Get(ctx context.Context, key string) ([]byte, error) {
-	return do(ctx, s.config.Timeout.D(), func(ctx context.Context) ([]byte, error) {
+	return ask(ctx, s, func(ctx context.Context) ([]byte, error) {
 		return s.driver.Get(ctx, key, s.clock())
 	})
 }
@@ -63,14 +64,14 @@ func (s *Store) Get(ctx context.Context, key string) ([]byte, error) {
 // Touch starts the group's lifetime anew because it is shown again. False means that there is
 // no such group any more and its items have to be put again.
 func (s *Store) Touch(ctx context.Context, group string) (bool, error) {
-	return do(ctx, s.config.Timeout.D(), func(ctx context.Context) (bool, error) {
+	return ask(ctx, s, func(ctx context.Context) (bool, error) {
 		return s.driver.Touch(ctx, group, s.lease())
 	})
 }
 
 // Drop forgets a group.
 func (s *Store) Drop(ctx context.Context, group string) error {
-	_, err := do(ctx, s.config.Timeout.D(), func(ctx context.Context) (struct{}, error) {
+	_, err := ask(ctx, s, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, s.driver.Drop(ctx, group)
 	})
 	return err
@@ -78,7 +79,7 @@ func (s *Store) Drop(ctx context.Context, group string) error {
 
 // Stat says how much is kept.
 func (s *Store) Stat(ctx context.Context) (Stat, error) {
-	return do(ctx, s.config.Timeout.D(), s.driver.Stat)
+	return ask(ctx, s, s.driver.Stat)
 }
 
 // Run removes what has expired, at once and then every minute, until ctx ends. A sweep that
@@ -204,6 +205,27 @@ func do[T any](ctx context.Context, limit time.Duration, op func(context.Context
 		var none T
 		return none, classify(ctx, ctx.Err())
 	}
+}
+
+// restFactor is for how many times the time limit nothing is asked after something took too long:
+// whoever asks meanwhile is told at once, instead of waiting as long.
+const restFactor = 5
+
+var errResting = fault.New(fault.Unavailable, "the store is not asked for now: it did not answer in time")
+
+// ask is do, for a store that answers. One that lets its whole time limit pass is left alone for a
+// while.
+func ask[T any](ctx context.Context, s *Store, op func(context.Context) (T, error)) (T, error) {
+	begun, limit := time.Now(), s.config.Timeout.D()
+	if begun.UnixNano() < s.resting.Load() {
+		var none T
+		return none, errResting
+	}
+	value, err := do(ctx, limit, op)
+	if now := time.Now(); err != nil && fault.KindOf(err) == fault.Timeout && now.Sub(begun) >= limit {
+		s.resting.Store(now.Add(restFactor * limit).UnixNano())
+	}
+	return value, err
 }
 
 // classify gives a driver's plain error its kind.

@@ -202,14 +202,22 @@ func TestStuckDriver(t *testing.T) {
 		if took := time.Since(start); took != 2*time.Second {
 			t.Errorf("Put took %v", took)
 		}
-		if _, err := s.Get(t.Context(), "a"); fault.KindOf(err) != fault.Timeout {
-			t.Errorf("Get = %v, want %v", err, fault.Timeout)
+		// It is left alone for a while: nobody waits for it again.
+		start = time.Now()
+		if _, err := s.Get(t.Context(), "a"); fault.KindOf(err) != fault.Unavailable || time.Since(start) != 0 {
+			t.Errorf("Get = %v after %v, want %v at once", err, time.Since(start), fault.Unavailable)
 		}
+		time.Sleep(10 * time.Second)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if _, err := s.Get(ctx, "a"); fault.KindOf(err) != fault.Timeout {
 			t.Errorf("Get within the caller's own second = %v, want %v", err, fault.Timeout)
 		}
+		// A caller who had no more time says nothing of the store.
+		if _, err := s.Get(t.Context(), "a"); fault.KindOf(err) != fault.Timeout {
+			t.Errorf("Get = %v, want %v", err, fault.Timeout)
+		}
+		time.Sleep(10 * time.Second)
 		ctx, cancel = context.WithCancel(t.Context())
 		cancel()
 		if _, err := s.Get(ctx, "a"); fault.KindOf(err) != fault.Canceled {

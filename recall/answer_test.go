@@ -1,0 +1,96 @@
+package recall
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/ctxgate/ctxgate/fault"
+)
+
+// G+1, P6: what a wish may be made of. A model writes arguments as it pleases: what is no JSON, or
+// asks for what cannot be, is refused and not guessed at.
+func TestReadWish(t *testing.T) {
+	for args, want := range map[string]error{
+		`{"prune_id":"p"}`: nil,
+		`{"prune_id":"p","ranges":null,"pattern":null,"chars":null,"include_line_numbers":null}`: nil,
+		`{"prune_id":"p","ranges":[{"start_line":1,"end_line":2}],"pattern":"x"}`:                nil,
+		`{"prune_id":"p","ranges":[{"start_line":2,"end_line":1}]}`:                              ErrRange,
+		`{"prune_id":"p","ranges":[1]}`:                                                          ErrRange,
+		`{"prune_id":"p","chars":"1-2,3"}`:                                                       errBadWish,
+		`{"prune_id":"p","pattern":"("}`:                                                         errBadWish,
+		`{"prune_id":"p","other":1}`:                                                             errBadWish,
+		`{"prune_id":null}`:                                                                      errBadWish,
+		`{"prune_id":"p"`:                                                                        errBadWish,
+		`{"prune_id":"p"} x`:                                                                     errBadWish,
+		`[]`:                                                                                     errBadWish,
+		``:                                                                                       errBadWish,
+	} {
+		_, err := ReadWish([]byte(args))
+		switch {
+		case want == nil && err != nil, want != nil && fault.KindOf(err) != fault.BadParams,
+			errors.Is(err, ErrRange) != errors.Is(want, ErrRange):
+			t.Errorf("%s: got %v", args, err)
+		}
+	}
+}
+
+var errBadWish = errors.New("bad")
+
+// G+1: an answer that is too long is cut to its bound, and says how to ask on; asking on to the end
+// gives the whole text.
+func TestFit(t *testing.T) {
+	text := strings.Repeat("é漢 line\n", 700)
+	r, _ := open(t, nil)
+	id, err := r.Keep(t.Context(), "t", text, Origin{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	args, read := `{"prune_id":"`+id+`"}`, ""
+	for n := 0; args != ""; n++ {
+		w, err := ReadWish([]byte(args))
+		if err != nil || n > 10 {
+			t.Fatal(n, err)
+		}
+		got, err := r.Answer(t.Context(), "t", w)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = w.Fit(got, 1000)
+		if n := utf8.RuneCount(got); n > 1000 {
+			t.Errorf("%d characters", n)
+		}
+		part, rest, cut := strings.Cut(string(got), "\n[cut after ")
+		read, args = read+part, ""
+		if cut {
+			_, chars, _ := strings.Cut(rest, " chars=")
+			args = `{"prune_id":"` + id + `","chars":"` + strings.TrimSuffix(chars, "]") + `"}`
+		}
+	}
+	if read != text {
+		t.Errorf("read %d bytes of %d", len(read), len(text))
+	}
+	w, _ := ReadWish([]byte(`{"prune_id":"` + id + `","pattern":"line"}`))
+	got, _ := r.Answer(t.Context(), "t", w)
+	if s := string(w.Fit(got, 200)); !strings.Contains(s, "ask for fewer lines") || utf8.RuneCountInString(s) > 200 {
+		t.Errorf("got %q", s)
+	}
+	if s := string(w.Fit([]byte("short"), 200)); s != "short" {
+		t.Errorf("got %q", s)
+	}
+}
+
+// P+3: what another tenant kept is as unknown as what never was.
+func TestAnswerOfAnotherTenant(t *testing.T) {
+	r, _ := open(t, nil)
+	id, err := r.Keep(t.Context(), "t", "text", Origin{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []string{id, "prn_00000000000000000000000000"} {
+		if _, err := r.Answer(t.Context(), "other", Wish{ID: id}); fault.KindOf(err) != fault.Unknown {
+			t.Errorf("%s: got %v", id, err)
+		}
+	}
+}
