@@ -1,6 +1,9 @@
-// Package admin is the operator's listener: metrics now, control later. It has an address of
-// its own, loopback unless told otherwise, and always asks for a token. Nothing here can name a
-// program to run.
+// Package admin is the operator's listener: metrics, and the accounts of what masking saved. It has
+// an address of its own, loopback unless told otherwise, and always asks for a token. Nothing here
+// can name a program to run.
+//
+// Path through the files: admin.go is the configuration and the routes, savings.go writes the
+// accounts as JSON and as sheets.
 package admin
 
 import (

@@ -15,8 +15,10 @@ package history
 // draw on: it is a bet that the conversation goes on until it is paid back. The bet is taken when
 // that is within two turns; and, once the messages exceed trigger_tokens, so that there is much
 // to win, within a tenth of the turns so far, for a conversation may be expected to go on about
-// as long as it has lasted. It never stakes more than a tenth of all that was spent, which is
-// therefore the most that can be lost, whenever the conversation ends.
+// as long as it has lasted. It never stakes more than a fifteenth of all that was spent, which is
+// therefore the most that can be lost, whenever the conversation ends. Where reading from the cache
+// costs half of writing or more, nothing is staked at all: there a move that costs nothing comes
+// soon enough.
 type ledger struct {
 	price price
 	large int // trigger_tokens
@@ -27,7 +29,8 @@ type ledger struct {
 
 const (
 	soon    = 2  // turns within which the first move may pay back in any conversation
-	caution = 10 // the part of the turns within which it may in a large one, and of the money
+	caution = 10 // the part of the turns within which it may in a large one
+	stake   = 15 // the part of the money that it may cost
 )
 
 // pays is asked at every request in turn, and keeps the books.
@@ -55,7 +58,10 @@ func (l *ledger) pays(m moment) bool {
 
 // bet says whether a first move that costs so much is worth it.
 func (l *ledger) bet(m moment, cost int) bool {
+	if 2*l.price.read >= l.price.write {
+		return false
+	}
 	each := l.price.read * m.clear // what it saves at every turn to come
 	pays := cost <= soon*each || Tokens(m.size) > l.large && cost*caution <= m.turn*each
-	return pays && cost*caution <= l.spent
+	return pays && cost*stake <= l.spent
 }

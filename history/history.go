@@ -8,7 +8,8 @@
 // document; replay.go and auto.go the policies that move the window less often, to spare the
 // provider's prompt cache; plan.go puts these together with what was decided before; failed.go
 // tells errors; placeholder.go and handles.go write what stands in a result's place; prefix.go
-// names a conversation; bill.go counts what all this costs.
+// names a conversation; replies.go finds what the model said in it and tools.go what it may call; bill.go
+// counts what all this costs.
 //
 // Invariants: no message, block or id is added, removed, moved or changed; only the text of
 // results is replaced, and only by something shorter. Every other byte stays. A decision depends
@@ -87,7 +88,11 @@ type Message struct {
 	Bytes int // what it weighs: its bytes without what clients add and take away between turns
 
 	spoken bool // by the model or the user, not by a tool
+	less   int  // how much of Bytes went, of what came
 }
+
+// Came is what it weighed before its results were reduced.
+func (m *Message) Came() int { return m.Bytes + m.less }
 
 // Turn is a tool turn: a message of the model that calls tools.
 type Turn struct {
@@ -107,6 +112,7 @@ type Result struct {
 
 	failed verdict // what is known of it being an error
 	bytes  int     // what its content weighs
+	less   int     // by how much its text is sent shorter than it came
 	before int     // what weighs before it in the conversation
 	since  int     // the turn from which on it ages: its own, or a later one when it came late
 	call   int     // the number of its call's id
@@ -141,7 +147,7 @@ func (d *Dialogue) TokensUpTo(turns int) int {
 func (d *Dialogue) weigh(messages int) int {
 	n := 0
 	for _, m := range d.Messages[:messages] {
-		n += m.Bytes
+		n += m.Came()
 	}
 	return n
 }

@@ -92,9 +92,9 @@ func (t template) gain(r *Result, name string) int {
 	return max(0, r.raw()-len(t.append(buf[:0], r, name, anyID))-len(further)*(len(r.Texts)-1))
 }
 
-// raw is how many bytes a result's text takes.
+// raw is how many bytes a result's text takes, as it would be sent.
 func (r *Result) raw() int {
-	n := 0
+	n := -r.less
 	for _, span := range r.Texts {
 		n += span.Len()
 	}

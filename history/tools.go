@@ -19,7 +19,17 @@ func (d *Dialogue) Recovers() bool {
 	}
 	found := false
 	_ = jsonscan.Elements(d.body, d.tools, func(tool jsonscan.Span) error {
-		found = found || readsBack(nameOf(d.body, tool)) && bytes.Contains(tool.Of(d.body), []byte("prune_id"))
+		found = found || ReadsBack(nameOf(d.body, tool)) && bytes.Contains(tool.Of(d.body), []byte("prune_id"))
+		return nil
+	})
+	return found
+}
+
+// Offers says whether a tool of this very name is among the tools.
+func (d *Dialogue) Offers(name string) bool {
+	found := false
+	_ = jsonscan.Elements(d.body, d.tools, func(tool jsonscan.Span) error {
+		found = found || nameOf(d.body, tool) == name
 		return nil
 	})
 	return found
@@ -42,9 +52,9 @@ func nameOf(body []byte, tool jsonscan.Span) string {
 	return fields.Text("name")
 }
 
-// readsBack says whether a name is the tool's, or ends in it after whatever a client puts between
-// the names of servers and tools.
-func readsBack(name string) bool {
+// ReadsBack says whether a name is that of the tool that reads back, or ends in it after whatever a
+// client puts between the names of servers and tools.
+func ReadsBack(name string) bool {
 	before, ok := strings.CutSuffix(name, recoverTool)
 	if !ok || before == "" {
 		return ok

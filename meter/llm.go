@@ -42,6 +42,7 @@ func (m *Meter) Provider(name string) {
 	m.llm.retries.WithLabelValues(name)
 	m.llm.fallbacks.WithLabelValues(name)
 	m.CountTokens(name, Tokens{})
+	m.ledger.provider(name)
 }
 
 // BeginLLM counts a request under way; the function it returns ends it, with the provider that was

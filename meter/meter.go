@@ -29,7 +29,8 @@ type Meter struct {
 	restarts      *prometheus.CounterVec
 	up            *prometheus.GaugeVec
 
-	llm llm
+	llm    llm
+	ledger *ledger
 }
 
 // Store is what is kept at the moment of a scrape.
@@ -64,6 +65,7 @@ func New(version string, store func() (Store, bool)) *Meter {
 	m.registry.MustRegister(m.restarts, m.up, m.calls, m.inFlight, m.bytesIn, m.bytesOut, m.charsCut, m.kept, m.whole, m.unrecoverable,
 		&storeCollector{ask: store}, buildInfo(version), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m.llm = newLLM(m.registry)
+	m.ledger = newLedger(m.registry)
 	return m
 }
 

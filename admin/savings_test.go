@@ -1,0 +1,112 @@
+package admin_test
+
+import (
+	"encoding/csv"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ctxgate/ctxgate/admin"
+	"github.com/ctxgate/ctxgate/meter"
+)
+
+// booked is what two replies leave in the accounts: one that saved 500, and the round that read it
+// back for 1900.
+func booked() meter.Savings {
+	m := meter.New("v", func() (meter.Store, bool) { return meter.Store{}, true })
+	e := meter.Entry{
+		Tenant: "a", Provider: "p", Model: "=m", Rates: meter.Rates{Write: 1, Read: .1, Input: 3, Output: 15},
+		Used: meter.Tokens{Fresh: 1000, Cached: 9000, Output: 200}, Sent: 10000, Came: 15000, Before: 14000, Standing: meter.Warm,
+		Cuts: []meter.Cut{{Tool: "read", Tokens: 5000}},
+	}
+	m.Charge(e)
+	e.Round, e.Asked = 1, 30
+	m.Charge(e)
+	m.Charge(meter.Entry{Tenant: "b", Provider: "p", Model: "n", Rates: meter.Rates{Write: 1.25, Read: .1}, Used: meter.Tokens{Created: 2000}, Sent: 2000, Came: 2000})
+	return m.Savings()
+}
+
+func ask(t *testing.T, read func() meter.Savings, path string) *httptest.ResponseRecorder {
+	t.Helper()
+	mux := http.NewServeMux()
+	admin.Savings(mux, read, func(w http.ResponseWriter, _ *http.Request, err error) {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+	})
+	w := httptest.NewRecorder()
+	mux.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+	return w
+}
+
+func TestSavingsAsJSON(t *testing.T) {
+	w := ask(t, booked, "/savings")
+	var got struct {
+		Since, Until time.Time
+		Units        string
+		Total        map[string]any
+		Models       []map[string]any
+		Tools        []map[string]any
+	}
+	if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || w.Header().Get("Content-Type") != "application/json" {
+		t.Fatalf("%v: %s", err, w.Body)
+	}
+	if got.Since.IsZero() || got.Until.Before(got.Since) || !strings.Contains(got.Units, "saved = unmasked - billed") {
+		t.Errorf("got %v to %v, %q", got.Since, got.Until, got.Units)
+	}
+	for key, want := range map[string]float64{
+		"requests": 3, "recovery_requests": 1, "fresh": 2000, "cached": 18000, "created": 2000, "output": 400,
+		"billed": 6300, "unmasked": 4900, "recovery": 1900, "saved": -1400,
+	} {
+		if got.Total[key] != want {
+			t.Errorf("%s: got %v, want %v", key, got.Total[key], want)
+		}
+	}
+	if len(got.Models) != 2 || got.Models[0]["tenant"] != "a" || got.Models[0]["saved"] != -1400.0 {
+		t.Errorf("models: %v", got.Models)
+	}
+	if len(got.Tools) != 2 || got.Tools[0]["tool"] != "read" || got.Tools[0]["saved"] != 500.0 || got.Tools[1]["saved"] != -1900.0 {
+		t.Errorf("tools: %v", got.Tools)
+	}
+	for _, want := range []string{`"cold": {` + "\n" + `        "requests": 1,` + "\n" + `        "missed": 2000`, `"saved": -0.004650`, `"unpriced_requests": 1`} {
+		if !strings.Contains(w.Body.String(), want) {
+			t.Errorf("%s lacks %s", w.Body, want)
+		}
+	}
+}
+
+func TestSavingsAsCSV(t *testing.T) {
+	for path, want := range map[string]string{
+		"/savings?format=csv": `tenant,provider,model,requests,recovery_requests,fresh,cached,created,output,billed,unmasked,recovery,saved,unpriced_requests,` +
+			`misses_cold,missed_cold,misses_expired,missed_expired,misses_client,missed_client,misses_ours,missed_ours,misses_other,missed_other,money_billed,money_saved,money_recovery
+a,p,'=m,2,1,2000,18000,0,400,3800,2400,1900,-1400,0,0,0,0,0,0,0,0,0,0,0,0.017400,-0.004650,0.006150
+b,p,n,1,0,0,0,2000,0,2500,2500,0,0,1,1,2000,0,0,0,0,0,0,0,0,0.000000,0.000000,0.000000
+`,
+		"/savings?format=csv&by=tool": `tenant,provider,model,tool,results,cleared,saved,money_saved
+a,p,'=m,read,1,5000,500,0.001500
+a,p,'=m,recover_text,0,0,-1900,-0.006150
+`,
+	} {
+		w := ask(t, booked, path)
+		if w.Body.String() != want || !strings.HasPrefix(w.Header().Get("Content-Type"), "text/csv") {
+			t.Errorf("%s: got %s\nwant %s", path, w.Body, want)
+		}
+		if _, err := csv.NewReader(w.Body).ReadAll(); err != nil {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+}
+
+// Where nothing is booked the lists are empty, not missing; and what is asked wrongly is said.
+func TestSavingsOfNothing(t *testing.T) {
+	none := func() meter.Savings { return meter.Savings{Since: time.Unix(0, 0)} }
+	if w := ask(t, none, "/savings?format=json"); !strings.Contains(w.Body.String(), `"models": [],`) || !strings.Contains(w.Body.String(), `"tools": []`) {
+		t.Errorf("got %s", w.Body)
+	}
+	for _, path := range []string{"/savings?format=xml", "/savings?format=csv&by=moon"} {
+		if w := ask(t, none, path); w.Code != http.StatusBadRequest {
+			t.Errorf("%s: got %d", path, w.Code)
+		}
+	}
+}

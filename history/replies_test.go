@@ -1,0 +1,77 @@
+package history
+
+import (
+	"slices"
+	"testing"
+)
+
+// A reply has the same place when the next request is made as when it is asked for, and the same
+// name however a client writes it; what is said elsewhere, or otherwise, has another.
+func TestReplies(t *testing.T) {
+	read := func(shape Shape, body string) *Dialogue {
+		d, err := Read(shape, []byte(body), 0)
+		if err != nil {
+			t.Fatalf("%s: %v", body, err)
+		}
+		return d
+	}
+	for shape, c := range map[Shape]struct {
+		begin string
+		same  []string // one reply
+		other string
+	}{
+		Chat: {
+			`{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":null,"tool_calls":[{"id":"1","function":{"name":"x"}}]},{"role":"tool","tool_call_id":"1","content":"r"}`,
+			[]string{
+				`{"role":"assistant","content":"yes ","tool_calls":[{"id":"2","function":{"name":"x"}},{"id":"3"}]}`,
+				`{"role":"assistant","reasoning_content":"hm","content":[{"type":"text","text":"y"},{"type":"text","text":"es","cache_control":{}}],"tool_calls":[{"id":"2"},{"id":"3"}]}`,
+			},
+			`{"role":"assistant","content":"yes","tool_calls":[{"id":"2"}]}`,
+		},
+		Messages: {
+			`{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":[{"type":"tool_use","id":"1","name":"x","input":{}}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"1","content":"r"}]}`,
+			[]string{
+				`{"role":"assistant","content":[{"type":"thinking","thinking":"hm"},{"type":"text","text":"yes"},{"type":"tool_use","id":"2"},{"type":"tool_use","id":"3"}]}`,
+				`{"role":"assistant","content":[{"type":"text","text":"yes\n"},{"type":"tool_use","id":"2"},{"type":"tool_use","id":"3","cache_control":{}}]}`,
+			},
+			`{"role":"assistant","content":"no"}`,
+		},
+		Responses: {
+			`{"input":[{"role":"user","content":"a"},{"type":"function_call","call_id":"1","name":"x","arguments":""},{"type":"function_call_output","call_id":"1","output":"r"}`,
+			[]string{
+				`{"type":"reasoning"},{"type":"message","role":"assistant","content":[{"type":"output_text","text":"yes"}]},{"type":"function_call","call_id":"2"},{"type":"function_call","call_id":"3"}`,
+				`{"role":"assistant","content":"yes"},{"type":"function_call","call_id":"2"},{"type":"function_call","call_id":"3"}`,
+			},
+			`{"type":"function_call","call_id":"2"}`,
+		},
+	} {
+		d := read(shape, c.begin+`]}`)
+		next := d.Next(d.Replies())
+		for _, reply := range append(slices.Clone(c.same), c.other) {
+			got := read(shape, c.begin+`,`+reply+`,{"role":"user","content":"b"},`+reply+`]}`).Replies()
+			if len(got) != 3 || got[1].Place() != next.Place() || got[2].Place() == next.Place() || got[1].Name() == got[2].Name() {
+				t.Fatalf("%s: %s: got %+v", shape, reply, got)
+			}
+			next.Text, next.Calls = "yes", []string{"2", "3"}
+			if same := got[1].Name() == next.Name(); same != (reply != c.other) {
+				t.Errorf("%s: %s: got %+v", shape, reply, got[1])
+			}
+		}
+	}
+}
+
+// Hear gives what the next request will tell.
+func TestHear(t *testing.T) {
+	for shape, said := range map[Shape]string{
+		Chat:      `{"role":"assistant","content":"yes","tool_calls":[{"id":"2"}]}`,
+		Messages:  `[{"type":"thinking","thinking":"hm"},{"type":"text","text":"yes"},{"type":"tool_use","id":"2"}]`,
+		Responses: `[{"type":"reasoning"},{"type":"message","role":"assistant","content":[{"type":"output_text","text":"yes"}]},{"type":"function_call","call_id":"2"}]`,
+	} {
+		var got Reply
+		got.Hear(shape, []byte(said))
+		if got.Text != "yes" || !slices.Equal(got.Calls, []string{"2"}) {
+			t.Errorf("%s: got %+v", shape, got)
+		}
+		got.Hear(shape, nil)
+	}
+}
