@@ -27,13 +27,13 @@ var floors = [][]string{
 	0: {"fault", "jsonscan", "internal/unit", "internal/secret", "internal/slurp", "internal/frame", "internal/child", "internal/sse", "internal/seal"},
 	1: {"rpc", "state"},
 	2: {"mcp", "reduce", "prune", "history", "state/memory", "state/sqlite", "state/statetest"},
-	3: {"recall", "rerank", "auth", "grant", "limit", "meter"},
+	3: {"recall", "rounds", "rerank", "auth", "grant", "limit", "meter"},
 	4: {"upstream", "front"},
 	5: {"hub", "chat", "prunerd"},
 	6: {"admin"},
 	7: {"config"},
 	8: {"app", "internal/docgen", "internal/bench", "internal/kindness", "internal/llmtest"},
-	9: {"cmd/ctxgate", "internal/gendocs", "e2e", "e2e/peers", "e2e/chaos"},
+	9: {"cmd/ctxgate", "internal/gendocs", "internal/cachecost", "rounds/clients", "e2e", "e2e/peers", "e2e/chaos"},
 }
 
 // banned are names that say nothing.

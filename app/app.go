@@ -127,7 +127,9 @@ func (a *App) build(ctx context.Context, sole bool) (*Vault, *meter.Meter, error
 		return nil, nil, err
 	}
 	a.onRelease(func() error { a.door.Close(); return nil })
-	a.chat = chat.New(chatSettings(a.cfg), chat.Deps{Transport: transport, Meter: metrics, Shrink: chat.Mask(vault.Recall, time.Now)})
+	a.chat = chat.New(chatSettings(a.cfg), chat.Deps{
+		Transport: transport, Meter: metrics, Shrink: chat.Mask(vault.Recall, time.Now), Recall: vault.Recall,
+	})
 	return vault, metrics, nil
 }
 
@@ -230,6 +232,7 @@ func (a *App) openAdmin(ctx context.Context, metrics *meter.Meter) error {
 	}
 	mux := http.NewServeMux()
 	admin.Routes(mux, metrics.Handler(), hub.Refuse)
+	admin.Savings(mux, metrics.Savings, hub.Refuse)
 	limits := a.cfg.Front.HTTP
 	guard := front.NewGuard(cfg.Listen, limits.AllowedHosts)
 	gate := auth.New(auth.Config{Token: token})

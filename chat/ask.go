@@ -27,18 +27,19 @@ func overloaded(status int) bool {
 	return false
 }
 
-// ask asks the provider, again while that may help, then its fallbacks. Where nobody has a better
-// answer, the last one there was is the reply.
-func (d *Door) ask(ctx context.Context, c *call, first *provider) (*reply, error) {
+// ask asks the first of the call's providers, again while that may help, then the others. Where
+// nobody has a better answer, the last one there was is the reply.
+func (d *Door) ask(ctx context.Context, c *call) (*reply, error) {
 	var held *reply
 	var err error
-	for i, p := range append([]*provider{first}, first.spare...) {
+	last := len(c.chain) - 1
+	for i, p := range c.chain {
 		if i > 0 {
 			d.deps.Meter.Fallback(c.asked.Name)
 		}
 		var rep *reply
-		rep, err = d.insist(ctx, c, p, i == 0)
-		if err == nil && !overloaded(rep.StatusCode) || i == len(first.spare) && rep != nil {
+		rep, err = d.insist(ctx, c, p, p == c.routed)
+		if err == nil && !overloaded(rep.StatusCode) || i == last && rep != nil {
 			return rep, nil
 		}
 		if fault.KindOf(err) == fault.Canceled && err != nil {

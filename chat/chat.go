@@ -4,14 +4,18 @@
 // Path through the files: chat.go holds the door and what one configuration decides; enter.go says
 // who is calling and whose credentials are whose; complete.go is the straight line of one request
 // and should be read first; route.go finds the provider by the model's name; shrink.go lets the
-// history be masked; ask.go asks a provider, again if it may, and then its fallbacks; provider.go
-// is one far call; relay.go passes the reply on as it comes; usage.go, events.go and pick.go read
-// in passing what it cost; catalog.go lists the models; errors.go and shape.go know the wires.
+// request be shortened, history.go masks its old tool results, memory.go remembers what was decided
+// for a conversation, birth.go and newborn.go shorten results when they are first sent, and known.go
+// spares doing that twice; ask.go asks a provider, again if it may, and then its fallbacks;
+// provider.go is one far call; relay.go passes the reply on as it comes. reading.go lets a model
+// read back what was masked, and rounds.go makes one reply of the rounds that takes. usage.go,
+// events.go and pick.go read in passing what a reply cost, and ledger.go books it; catalog.go lists
+// the models; errors.go and shape.go know the wires.
 //
 // Invariants: the body of a request goes out byte for byte as it came, but for the edits of the
-// shrink hook, and what a provider answers is passed on byte for byte, each piece before the next
-// is read: a client that is slow slows its provider down, and nothing queues. A request is made
-// again only before a byte of a reply was passed on, and only within the provider's budget. The
+// shrink hook and, where it is offered, what reading back adds. What a provider answers is passed
+// on byte for byte, each piece before the next is read, but for calls of that tool: a client that
+// is slow slows its provider down, and nothing queues. A request is made again only before a byte of a reply was passed on, and only within the provider's budget. The
 // gateway's own token goes to no provider, and a client's credentials only to the one that its
 // model names. No key is in a log or an error.
 //
@@ -34,6 +38,7 @@ import (
 	"github.com/ctxgate/ctxgate/front"
 	"github.com/ctxgate/ctxgate/limit"
 	"github.com/ctxgate/ctxgate/meter"
+	"github.com/ctxgate/ctxgate/recall"
 )
 
 // Door serves the LLM APIs.
@@ -41,14 +46,16 @@ type Door struct {
 	deps Deps
 	plan atomic.Pointer[plan]
 	busy atomic.Int64 // requests under way
+	bare bare
 }
 
 // Deps is what a Door is made of.
 type Deps struct {
 	Transport http.RoundTripper // must not unpack replies
 	Meter     *meter.Meter
-	Shrink    Shrink // nil: nothing is shrunk
-	Used      Used   // nil: nobody wants to know
+	Shrink    Shrink         // nil: nothing is shrunk
+	Recall    *recall.Recall // nil: nothing can be read back
+	Used      Used           // nil: nobody wants to know
 }
 
 // Settings is the part of the configuration that a door needs.

@@ -22,9 +22,14 @@ type call struct {
 	head    http.Header // what every provider gets
 	own     http.Header // the client's own credentials
 	body    []byte
-	packed  bool      // the body cannot be looked into
-	done    Shrunk    // what was done to it
-	asked   *provider // the last one that was
+	packed  bool        // the body cannot be looked into
+	done    Shrunk      // what was done to it
+	routed  *provider   // the one that its model names
+	chain   []*provider // who is asked, in order
+	asked   *provider   // the last one that was
+	reads   *reading    // nil where the model cannot read back here
+	round   int         // how often the provider was asked to go on
+	output  int64       // tokens of the round before this one
 	tries   int
 	started time.Time
 }
@@ -72,41 +77,52 @@ func (d *Door) serve(w http.ResponseWriter, r *http.Request, c *call) (result st
 		return "", err
 	}
 	defer leave()
-	first, err := d.read(w, r, c)
-	if err != nil {
+	if err := d.read(w, r, c); err != nil {
 		return "", err
 	}
 	if c.talk && !c.packed {
-		c.body, c.done = d.shrunk(ctx, Outgoing{
-			Who: c.who, Shape: c.shape, Model: c.model, Provider: first.Name,
-			Policy: c.plan.Chat.Observation.Schema1, Cache: first.Cache, Body: c.body,
-		})
+		c.reads = d.offer(ctx, c)
+		d.shrink(ctx, c)
 	}
-	rep, err := d.ask(ctx, c, first)
+	rep, err := d.ask(ctx, c)
 	if err != nil {
 		return "", err
 	}
 	defer rep.end()
-	c.body = nil // from here on nothing is asked again, and a stream may be long
+	c.body = nil // it is not asked again, and a stream may be long
 	d.deps.Meter.FirstByte(rep.from.Name, time.Since(c.started))
+	if c.reads != nil && legible(rep) {
+		return d.converse(ctx, w, c, rep)
+	}
 	return d.answer(ctx, w, c, rep)
+}
+
+// shrink makes of the body what goes out.
+func (d *Door) shrink(ctx context.Context, c *call) {
+	to := c.routed
+	c.body, c.done = d.shrunk(ctx, Outgoing{
+		Who: c.who, Shape: c.shape, Model: c.model, Provider: to.Name,
+		Policy: c.plan.Chat.Observation.Schema1, Birth: c.plan.Chat.Observation.Birth, Cache: to.Cache, Body: c.body,
+	})
 }
 
 // read takes the request off the wire and finds its provider. A body that is packed is not opened:
 // it goes as it is to the provider of every model.
-func (d *Door) read(w http.ResponseWriter, r *http.Request, c *call) (*provider, error) {
-	var err error
+func (d *Door) read(w http.ResponseWriter, r *http.Request, c *call) (err error) {
 	if c.body, err = front.ReadBody(w, r, int64(c.plan.HTTP.MaxRequestBytes)); err != nil {
-		return nil, err
+		return err
 	}
 	encoding := r.Header.Get("Content-Encoding")
 	if c.packed = encoding != "" && encoding != "identity"; !c.packed {
 		if c.model, err = readModel(c.body); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	c.head, c.own = c.plan.forwarded(r.Header)
-	return c.plan.route(c.shape.kind(), c.model)
+	if c.routed, err = c.plan.route(c.shape.kind(), c.model); err == nil {
+		c.chain = append([]*provider{c.routed}, c.routed.spare...)
+	}
+	return err
 }
 
 // answer relays the reply and tells what it cost.

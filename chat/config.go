@@ -3,6 +3,7 @@ package chat
 import (
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"net/url"
 	"slices"
@@ -35,6 +36,25 @@ type Observation struct {
 	// The window over tool turns. Nothing at or before the last cache_control of a request is
 	// rewritten, unless past_breakpoints says so or the provider's cache has surely died.
 	Schema1 history.Policy `key:"schema1"`
+	// Shortening of new tool results.
+	Birth Birth `key:"birth"`
+	// Reading masked results back.
+	Recovery Recovery `key:"recovery"`
+}
+
+// Recovery lets a model read back what was masked when its client does not use the hub, whose tool
+// recover_text does the same.
+type Recovery struct {
+	// Offer the model a tool, recover_text, in every conversation that has tools. When it is called,
+	// ctxgate answers and asks the provider again; the client sees one reply, with the usage of all
+	// rounds. Where the client has the hub's tool nothing is added. Default false: no request gets a
+	// tool that its client did not send.
+	Offer bool `key:"offer"`
+	// How often the provider may be asked again for one reply. Default 4.
+	MaxRounds int `key:"max_rounds" min:"1" max:"32"`
+	// The most characters that all answers of one round may have; the rest can be asked for.
+	// Default 60000.
+	MaxChars int `key:"max_chars" min:"1000"`
 }
 
 // The kinds of API.
@@ -75,6 +95,29 @@ type Provider struct {
 	Fallback []string `key:"fallback"`
 	// What cached input costs beside fresh input. Default: no discount.
 	Cache Cache `key:"cache"`
+	// What tokens cost, for the accounts of what masking saved. Default: not known; the accounts are
+	// then in tokens only.
+	Price Price `key:"price"`
+}
+
+// Price is what a provider charges for a million tokens, in the operator's currency.
+type Price struct {
+	// Fresh input. Default 0: not known.
+	Input float64 `key:"input" min:"0"`
+	// Output. Default 0: not known.
+	Output float64 `key:"output" min:"0"`
+}
+
+func (p Price) validate() error {
+	for key, n := range map[string]float64{"input": p.Input, "output": p.Output} {
+		if n < 0 || math.IsNaN(n) || math.IsInf(n, 0) {
+			return fmt.Errorf("price.%s: must be a number that is not negative", key)
+		}
+	}
+	if p.Output > 0 && p.Input == 0 {
+		return errors.New("price.input: is needed beside output")
+	}
+	return nil
 }
 
 // Cache is a provider's price of cached input, relative to fresh input.
@@ -111,7 +154,7 @@ func (p *Provider) SetDefaults() {
 // Default is the configuration of an empty file.
 func Default() Config {
 	return Config{
-		Observation: Observation{history.DefaultPolicy()},
+		Observation: Observation{Schema1: history.DefaultPolicy(), Birth: DefaultBirth(), Recovery: Recovery{MaxRounds: 4, MaxChars: 60_000}},
 		LLM:         Limits{MaxRequestBytes: 32 << 20, MaxConcurrent: 1000, RetryBudget: 0.2, ModelsTTL: unit.Duration(time.Minute)},
 	}
 }
@@ -121,6 +164,9 @@ func (c Config) Validate() []error {
 	var problems []error
 	for _, err := range c.Observation.Schema1.Validate() {
 		problems = append(problems, fmt.Errorf("observation_masking.schema1.%w", err))
+	}
+	for _, err := range c.Observation.Birth.Validate() {
+		problems = append(problems, fmt.Errorf("observation_masking.birth.%w", err))
 	}
 	kinds := map[string]string{}
 	for i, p := range c.Providers {
@@ -153,6 +199,9 @@ func (p Provider) validate() []error {
 	}
 	if slices.Contains(p.Models, "") {
 		problems = append(problems, errors.New("models: a name is empty"))
+	}
+	if err := p.Price.validate(); err != nil {
+		problems = append(problems, err)
 	}
 	for name := range p.Headers {
 		if hopByHop[http.CanonicalHeaderKey(name)] {

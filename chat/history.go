@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/ctxgate/ctxgate/history"
@@ -18,19 +19,26 @@ const maxDepth = 256
 type masker struct {
 	keeper *recall.Recall
 	talks  *memory
+	births *midwife
 }
+
+// recoverMark follows a placeholder that names no id, where the model has a tool to use it with.
+const (
+	pruneID     = "{prune_id}"
+	recoverMark = " [recover: prune_id=" + pruneID + "]"
+)
 
 // Mask is the shrinking of conversations. now is the time by which the life of a provider's cache
 // is measured.
 func Mask(keeper *recall.Recall, now func() time.Time) Shrink {
-	m := masker{keeper: keeper, talks: &memory{notes: keeper, now: now}}
+	m := masker{keeper: keeper, talks: &memory{notes: keeper, now: now}, births: newMidwife(keeper)}
 	return m.shrink
 }
 
 var forms = map[Shape]history.Shape{Completions: history.Chat, Responses: history.Responses, Messages: history.Messages}
 
 func (m masker) shrink(ctx context.Context, o Outgoing) Shrunk {
-	if !o.Policy.Enabled || !m.keeper.Enabled() {
+	if !o.Policy.Enabled && o.Birth.off() || !m.keeper.Enabled() {
 		return Shrunk{}
 	}
 	talk, err := history.Read(forms[o.Shape], o.Body, maxDepth)
@@ -38,17 +46,25 @@ func (m masker) shrink(ctx context.Context, o Outgoing) Shrunk {
 		slog.DebugContext(ctx, "the history of a request cannot be read: it goes as it came", "error", err)
 		return Shrunk{}
 	}
+	recovers := talk.Recovers()
+	if recovers && !strings.Contains(o.Policy.Template, pruneID) {
+		o.Policy.Template += recoverMark
+	}
 	out := Shrunk{Tokens: talk.Tokens()}
+	born := m.births.look(ctx, o, o.Birth, talk, recovers)
 	plan := m.plan(ctx, o, talk, &out)
 	m.cut(ctx, o, talk, plan, &out)
+	m.births.cut(ctx, o, talk, plan, born, &out)
+	out.weigh(talk)
 	return out
 }
 
-// plan decides what to mask. Where the provider's cache gives a discount, that depends on what was
-// decided before, and on whether the cache is still alive.
+// plan decides what to mask. Where the provider's cache gives a discount, or the client marks what to
+// cache, that depends on what was decided before, and on whether the cache is still alive.
 func (m masker) plan(ctx context.Context, o Outgoing, talk *history.Dialogue, out *Shrunk) *history.Plan {
 	prices := history.Cache{Write: o.Cache.Write, Read: o.Cache.Read}
-	if len(talk.Turns) == 0 || prices.Read >= prices.Write {
+	marked := talk.Breakpoint >= 0 && !o.Policy.PastBreakpoints
+	if len(talk.Turns) == 0 || prices.Read >= prices.Write && !marked {
 		return talk.Plan(o.Policy, prices, nil)
 	}
 	first := talk.Prefix(1)
@@ -60,7 +76,7 @@ func (m masker) plan(ctx context.Context, o Outgoing, talk *history.Dialogue, ou
 	grain := ttl / 4
 	if known {
 		out.Standing = m.standing(talk, rec, ttl, grain)
-		out.Before = talk.TokensUpTo(rec.turns)
+		out.Before, out.turns = talk.TokensUpTo(rec.turns), rec.turns
 	}
 	events := talk.Own(rec.events)
 	plan := talk.Plan(o.Policy, prices, events)
@@ -114,7 +130,8 @@ func (m masker) cut(ctx context.Context, o Outgoing, talk *history.Dialogue, pla
 			left += e.Len() - len(e.Text)
 		}
 		out.Edits = append(out.Edits, edits...)
-		out.Cleared = append(out.Cleared, Cleared{Tool: talk.Results[cut.Result].Name, Tokens: history.Tokens(left)})
-		out.Moved = out.Moved || cut.At == len(talk.Turns)
+		fresh := cut.At > out.turns
+		out.Cleared = append(out.Cleared, Cleared{Tool: talk.Results[cut.Result].Name, Tokens: history.Tokens(left), New: fresh})
+		out.Moved = out.Moved || fresh
 	}
 }

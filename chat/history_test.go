@@ -159,3 +159,31 @@ func TestPrefixesHoldWhereTheyPay(t *testing.T) {
 		t.Errorf("the prefix broke at %d of 40 turns", broken)
 	}
 }
+
+// H5, H+5: a placeholder names recovery where the model has a tool for it, and only there.
+func TestHPlus5PlaceholdersNameRecoveryWhereItWorks(t *testing.T) {
+	const path = "/v1/chat/completions"
+	for name, c := range map[string]struct {
+		tools string
+		named bool
+	}{
+		"no tools":        {``, false},
+		"others":          {`"tools":[{"type":"function","function":{"name":"read"}}],`, false},
+		"the hub's":       {`"tools":[{"type":"function","function":{"name":"mcp__ctxgate__recover_text","parameters":{"properties":{"prune_id":{}}}}}],`, true},
+		"somebody else's": {`"tools":[{"type":"function","function":{"name":"recover_text"}}],`, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFar(t, says(http.StatusOK, `{}`))
+			g := open(t, []chat.Provider{provider("p", "openai", f.URL)}, masking(keeper(t, nil), func(p *history.Policy) {
+				rolling(p)
+				p.Template = history.DefaultTemplate
+			}))
+			g.post(t, path, strings.Replace(talks[path](5), `"messages"`, c.tools+`"messages"`, 1), nil)
+			got := string(f.calls()[0].body)
+			const bare = "[Observation masquée: résultat d’outil ancien (tool_call_id=c0, outil=read, chars=380)]"
+			if !strings.Contains(got, bare) || strings.Contains(got, bare+" [recover: prune_id=prn_") != c.named {
+				t.Errorf("got %s", got)
+			}
+		})
+	}
+}

@@ -17,7 +17,8 @@ type Outgoing struct {
 	Shape    Shape
 	Model    string
 	Provider string
-	Policy   history.Policy // for its tool results
+	Policy   history.Policy // for its old tool results
+	Birth    Birth          // for new ones
 	Cache    Cache          // what the provider's cache costs
 	Body     []byte         // must not be changed or kept
 }
@@ -29,10 +30,15 @@ type Shrunk struct {
 	Edits []jsonscan.Edit
 
 	Tokens   int       // the request as it came, estimated
+	Read     int       // what the model reads of that
 	Cleared  []Cleared // what the edits take out of it
 	Moved    bool      // something is masked that the request before this one showed
 	Standing Standing  // of the conversation to the provider's cache
 	Before   int       // the conversation's last request as it came, in estimated tokens; 0 when there is none
+	Unmarked bool      // the provider caches only what is marked, and of the messages nothing is
+	Burden   Burden    // what is in the request only because something was masked
+
+	turns int // tool turns of the conversation's last request
 }
 
 // Cleared is what was taken out of one result.
@@ -40,6 +46,7 @@ type Cleared struct {
 	Tool   string
 	Tokens int  // estimated
 	Born   bool // it never was in a request: it was reduced when it came
+	New    bool // it is taken out for the first time
 }
 
 // Shrink says what to replace in a request's body.

@@ -24,6 +24,7 @@ type Bill struct {
 	Provider string
 	Model    string // as the provider names it, else as the client did
 	Usage    Usage
+	Round    int // of the client's reply, from 0: the later ones are what reading back costs
 }
 
 // Used is told of every reply that told its usage, also of one that broke off after that.
@@ -31,15 +32,21 @@ type Used func(ctx context.Context, b Bill)
 
 // tell counts what a reply used.
 func (d *Door) tell(ctx context.Context, c *call, from *provider, model string, u Usage) {
-	front.Note(ctx, slog.Int64("fresh", u.Fresh), slog.Int64("cached", u.Cached), slog.Int64("created", u.Created), slog.Int64("output", u.Output))
-	d.deps.Meter.CountTokens(from.Name, meter.Tokens(u))
-	if d.deps.Used == nil {
-		return
+	used := []any{slog.Int64("fresh", u.Fresh), slog.Int64("cached", u.Cached), slog.Int64("created", u.Created), slog.Int64("output", u.Output)}
+	group := "" // of the first round the numbers stand alone
+	if c.round > 0 {
+		group = "round" + strconv.Itoa(c.round)
 	}
+	front.Note(ctx, slog.Group(group, used...))
+	d.deps.Meter.CountTokens(from.Name, meter.Tokens(u))
 	if model == "" {
 		model = c.model
 	}
-	d.deps.Used(ctx, Bill{Who: c.who, Shape: c.shape, Provider: from.Name, Model: clip(model), Usage: u})
+	d.charge(ctx, c, from, clip(model), u)
+	if d.deps.Used == nil {
+		return
+	}
+	d.deps.Used(ctx, Bill{Who: c.who, Shape: c.shape, Provider: from.Name, Model: clip(model), Usage: u, Round: c.round})
 }
 
 // observer reads a reply in passing. It keeps a few values of it, and never the reply. A nil

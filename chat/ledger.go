@@ -1,0 +1,115 @@
+package chat
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/ctxgate/ctxgate/front"
+	"github.com/ctxgate/ctxgate/history"
+	"github.com/ctxgate/ctxgate/meter"
+)
+
+// Burden is what a request carries only because something was masked, in estimated tokens.
+type Burden struct {
+	New   int  // what was read back, in results that no request carried before
+	Old   int  // what was read back at earlier turns, and what the gateway added to the request
+	Late  int  // what of Old the gateway read back in the rounds of the last reply
+	Extra bool // its newest turn does nothing but read back: else there would be no such request
+}
+
+// weigh notes what the ledger must know of a request besides what was masked in it.
+func (s *Shrunk) weigh(talk *history.Dialogue) {
+	s.Unmarked = talk.Shape == history.Messages && talk.Breakpoint < 0
+	s.Read = talk.Tokens() - history.Tokens(syntaxOf(talk))
+	newest := len(talk.Turns) - 1
+	back, rest := 0, 0 // of the newest results
+	for i := range talk.Results {
+		r := &talk.Results[i]
+		mine, now := history.ReadsBack(r.Name), r.Turn == newest
+		switch {
+		case mine && now:
+			back += weight(r)
+		case mine:
+			s.Burden.Old += weight(r)
+			s.Burden.Late += weight(r)
+		case now:
+			rest++
+		default:
+			s.Burden.Late = 0
+		}
+	}
+	s.Burden.Extra = back > 0 && rest == 0
+	if s.Burden.New = back; newest < s.turns { // the last request again
+		s.Burden.New, s.Burden.Old = 0, s.Burden.Old+back
+	}
+}
+
+// What of a request is no more than the syntax of its JSON, in bytes, less the few tokens that
+// providers put in its place: of each message, and of each call with its result.
+const (
+	messageSyntax = 10
+	callSyntax    = 70
+)
+
+// syntaxOf is what the model does not read of what a conversation weighs, less what it reads though
+// it weighs nothing: thinking.
+func syntaxOf(talk *history.Dialogue) int {
+	n := messageSyntax*len(talk.Messages) + callSyntax*len(talk.Results)
+	for _, m := range talk.Messages {
+		n -= m.Len() - m.Came()
+	}
+	return n
+}
+
+func weight(r *history.Result) int {
+	n := 0
+	for _, span := range r.Texts {
+		n += span.Len()
+	}
+	return history.Tokens(n)
+}
+
+var standings = [...]meter.Standing{Unseen: meter.Unseen, Warm: meter.Warm, Expired: meter.Expired, Changed: meter.Changed}
+
+// charge books what a reply cost, and what masking made of that. Of several rounds of one request
+// each is told by itself, in order.
+func (d *Door) charge(ctx context.Context, c *call, from *provider, model string, u Usage) {
+	e := meter.Entry{
+		Tenant: c.who.Tenant(), Provider: from.Name, Model: model, Used: meter.Tokens(u),
+		Rates: meter.Rates{Write: from.Cache.Write, Read: from.Cache.Read, Input: from.Price.Input, Output: from.Price.Output},
+		Round: c.round, Asked: c.output,
+	}
+	c.output = u.Output
+	c.done.enter(&e)
+	if from != c.routed {
+		e.Standing, e.Before = meter.Unseen, 0 // of a fallback's cache nothing is known
+	}
+	if c.reads != nil && e.Sent > 0 {
+		e.Burden.Old += c.reads.tool
+	}
+	if c.reads == nil || c.shape != Messages {
+		e.Burden.Late = 0 // it is in the cache: the client marked it, or nobody has to
+	}
+	cost := d.deps.Meter.Charge(e)
+	if len(e.Cuts) > 0 || cost.Recovery > 0 {
+		front.Note(ctx, slog.Int64("saved", cost.Saved()), slog.Int64("recovery", cost.Recovery))
+	}
+}
+
+// enter writes what was done to a request into its entry. Masked results of reading back save
+// nothing: unmasked, they would not be there at all.
+func (s *Shrunk) enter(e *meter.Entry) {
+	e.Sent, e.Came, e.Before = s.Read, s.Tokens, s.Before
+	e.Moved, e.Standing = s.Moved, standings[s.Standing]
+	e.Unmarked, e.Burden = s.Unmarked, meter.Burden(s.Burden)
+	for _, c := range s.Cleared {
+		e.Sent -= c.Tokens
+		if history.ReadsBack(c.Tool) {
+			e.Came, e.Before = e.Came-c.Tokens, max(0, e.Before-c.Tokens)
+			e.Burden.Old = max(0, e.Burden.Old-c.Tokens)
+			e.Burden.Late = min(e.Burden.Late, e.Burden.Old)
+			continue
+		}
+		e.Cuts = append(e.Cuts, meter.Cut{Tool: clip(c.Tool), Tokens: c.Tokens, Born: c.Born, New: c.New})
+	}
+}
