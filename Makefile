@@ -8,7 +8,7 @@ TOOL := go tool -modfile=tools/go.mod
 FUZZTIME ?= 10s
 PRUNEBENCH ?= ../shared/prunebench
 
-.PHONY: help check test fuzz fuzz-long e2e peers conformance chaos chaos-short bench prunebench kindness docs build cross lint vuln drift cover
+.PHONY: help check test fuzz fuzz-long e2e peers conformance chaos chaos-short bench cachecost cachecost-short prunebench kindness docs build cross lint vuln drift cover
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-11s %s\n", $$1, $$2}'
@@ -37,7 +37,7 @@ fuzz-long: ## every fuzz target, eight minutes each
 e2e: ## the real binary, real sockets
 	go test -shuffle=on -timeout 10m -v ./e2e/ | grep -vE '^(=== |    --- PASS|        --- PASS)'
 
-peers: ## install the MCP programs of npm that ctxgate is tested with
+peers: ## install the programs and SDKs of npm that ctxgate is tested with
 	npm ci --prefix e2e/peers/npm --ignore-scripts --no-audit --no-fund --loglevel=error
 
 conformance: ## the conformance suite and the SDKs of others, with the gateway between them (after make peers)
@@ -51,6 +51,12 @@ chaos-short: ## the same, in short
 
 bench: ## masking beside copy, encoding/json and jsontext, and pruning beside grep, as ratios
 	go run ./internal/bench
+
+cachecost: ## what masking old tool results does to the bill, by the bill of a provider that caches (two minutes)
+	go run ./internal/cachecost
+
+cachecost-short: ## the same for fewer conversations
+	go run ./internal/cachecost -short
 
 # The benchmark's own scorer says what the ranking of lines is worth, in lines, in characters and by
 # the kind of goal; then the real server says what a call of prune_text really gives.

@@ -1,0 +1,64 @@
+// The Anthropic SDK, as the checks of model.mjs want a client to be.
+import Anthropic from '@anthropic-ai/sdk';
+
+export const errors = Anthropic;
+
+export function messages(world) {
+  const sdk = new Anthropic({ baseURL: world.url, apiKey: world.key, maxRetries: world.retries });
+  const tools = world.tools.map((t) => ({ name: t.name, description: t.description, input_schema: t.schema }));
+  const system = [{ type: 'text', text: world.system, cache_control: { type: 'ephemeral' } }];
+  const thinking = { type: 'enabled', budget_tokens: 2048 };
+  return {
+    models: {
+      async list() {
+        const ids = [];
+        for await (const m of sdk.models.list()) ids.push(m.id);
+        return ids;
+      },
+      one: async (id) => (await sdk.models.retrieve(id)).id
+    },
+    async count(model, content) {
+      const { input_tokens } = await sdk.messages.countTokens({ model, tools, system, thinking, messages: [{ role: 'user', content }] });
+      return input_tokens;
+    },
+    // run is the SDK's own loop of an agent; use answers a call. Without thread: false the provider
+    // would keep the conversation, and each request hold only what is new.
+    async run(model, content, use) {
+      const runnable = tools.map((t) => ({ ...t, run: () => use(t.name), parse: (input) => input }));
+      const params = { model, system, tools: runnable, max_tokens: 4096, stream: world.stream, max_iterations: 20, thread: false };
+      const { content: said } = await sdk.beta.messages.toolRunner({ ...params, thinking, messages: [{ role: 'user', content }] }).runUntilDone();
+      return said.map((b) => b.text).join('');
+    },
+    talk: (model) => talk(sdk, world, { model, tools, system, thinking, max_tokens: 4096 })
+  };
+}
+
+function talk(sdk, world, params) {
+  const said = [];
+  const last = async (options, onText) => {
+    if (!world.stream) return sdk.messages.create({ ...params, messages: said }, options);
+    const s = sdk.messages.stream({ ...params, messages: said }, options);
+    s.on('text', (delta) => onText?.(delta));
+    return s.finalMessage();
+  };
+  const joined = (content, kind, key) => content.filter((b) => b.type === kind).map((b) => b[key]).join('');
+  return {
+    user: (content) => said.push({ role: 'user', content }),
+    results: (list) => said.push({
+      role: 'user',
+      content: list.map((r) => ({ type: 'tool_result', tool_use_id: r.id, content: r.text, ...(r.failed && { is_error: true }) }))
+    }),
+    async ask({ onText, ...options } = {}) {
+      const { content, usage, stop_reason } = await last(options, onText);
+      said.push({ role: 'assistant', content });
+      const calls = content.filter((b) => b.type === 'tool_use').map((b) => ({ id: b.id, name: b.name, args: JSON.stringify(b.input) }));
+      return {
+        text: joined(content, 'text', 'text'),
+        thought: joined(content, 'thinking', 'thinking'),
+        calls,
+        stop: stop_reason,
+        used: { fresh: usage.input_tokens, cached: usage.cache_read_input_tokens, created: usage.cache_creation_input_tokens, output: usage.output_tokens }
+      };
+    }
+  };
+}
