@@ -30,6 +30,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -47,6 +48,8 @@ type Door struct {
 	plan atomic.Pointer[plan]
 	busy atomic.Int64 // requests under way
 	bare bare
+
+	unpriced sync.Map // names of providers that cache without a price
 }
 
 // Deps is what a Door is made of.
@@ -55,7 +58,6 @@ type Deps struct {
 	Meter     *meter.Meter
 	Shrink    Shrink         // nil: nothing is shrunk
 	Recall    *recall.Recall // nil: nothing can be read back
-	Used      Used           // nil: nobody wants to know
 }
 
 // Settings is the part of the configuration that a door needs.

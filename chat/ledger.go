@@ -80,6 +80,7 @@ func (d *Door) charge(ctx context.Context, c *call, from *provider, model string
 		Round: c.round, Asked: c.output,
 	}
 	c.output = u.Output
+	d.mindPrices(ctx, from, u)
 	c.done.enter(&e)
 	if from != c.routed {
 		e.Standing, e.Before = meter.Unseen, 0 // of a fallback's cache nothing is known
@@ -93,6 +94,17 @@ func (d *Door) charge(ctx context.Context, c *call, from *provider, model string
 	cost := d.deps.Meter.Charge(e)
 	if len(e.Cuts) > 0 || cost.Recovery > 0 {
 		front.Note(ctx, slog.Int64("saved", cost.Saved()), slog.Int64("recovery", cost.Recovery))
+	}
+}
+
+// mindPrices says, once for each provider, that it caches and its entry has no prices for that: then
+// the window moves at every turn, which costs more than it saves.
+func (d *Door) mindPrices(ctx context.Context, from *provider, u Usage) {
+	if u.Cached == 0 || from.Cache.Read < from.Cache.Write {
+		return
+	}
+	if _, told := d.unpriced.LoadOrStore(from.Name, true); !told {
+		slog.WarnContext(ctx, "this provider caches prompts, but its entry has no cache prices: masking at every turn breaks its cache; set cache", "provider", from.Name)
 	}
 }
 

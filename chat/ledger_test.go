@@ -124,12 +124,18 @@ func (l *lines) String() string {
 	return l.Buffer.String()
 }
 
+// capture gathers what is logged until the test ends.
+func capture(t *testing.T) *lines {
+	t.Helper()
+	log, old := &lines{}, slog.Default()
+	slog.SetDefault(slog.New(slog.NewTextHandler(log, nil)))
+	t.Cleanup(func() { slog.SetDefault(old) })
+	return log
+}
+
 // The line of a request says what masking saved, where it masked something.
 func TestSavingIsLogged(t *testing.T) {
-	var log lines
-	old := slog.Default()
-	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
-	defer slog.SetDefault(old)
+	log := capture(t)
 	f := newFar(t, says(http.StatusOK, fmt.Sprintf(usage, 10000, 9000)))
 	g := open(t, []chat.Provider{provider("p", "openai", f.URL, priced)}, shrinking(chat.Shrunk{
 		Tokens: 15000, Read: 15000, Before: 14000, Standing: chat.Warm, Cleared: []chat.Cleared{{Tool: "read", Tokens: 5000}},
@@ -139,5 +145,19 @@ func TestSavingIsLogged(t *testing.T) {
 	g.Close() // the line is written after the reply
 	if !strings.Contains(log.String(), "saved=500") {
 		t.Errorf("got %s", log.String())
+	}
+}
+
+// A provider that caches, and whose entry says nothing of prices, is named once in the log.
+func TestUnpricedCachesAreSaid(t *testing.T) {
+	log := capture(t)
+	f := newFar(t, says(http.StatusOK, fmt.Sprintf(usage, 10000, 9000)))
+	g := open(t, []chat.Provider{provider("priced", "openai", f.URL, priced, func(p *chat.Provider) { p.Models = []string{"other"} }), provider("bare", "openai", f.URL)})
+	for _, model := range []string{"m", "m", "other"} {
+		g.post(t, "/v1/chat/completions", `{"model":"`+model+`"}`, nil)
+	}
+	settled(t, g, 3)
+	if got := log.String(); strings.Count(got, "no cache prices") != 1 || !strings.Contains(got, "provider=bare") {
+		t.Errorf("said %s", got)
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"strconv"
 
-	"github.com/ctxgate/ctxgate/auth"
 	"github.com/ctxgate/ctxgate/front"
 	"github.com/ctxgate/ctxgate/jsonscan"
 	"github.com/ctxgate/ctxgate/meter"
@@ -16,19 +15,6 @@ import (
 // Usage is what a provider says that a reply used, in tokens. Fresh, Cached and Created add up to
 // the input: billed in full, read from the cache, written to it.
 type Usage struct{ Fresh, Cached, Created, Output int64 }
-
-// Bill is a reply that told its usage.
-type Bill struct {
-	Who      auth.Caller
-	Shape    Shape
-	Provider string
-	Model    string // as the provider names it, else as the client did
-	Usage    Usage
-	Round    int // of the client's reply, from 0: the later ones are what reading back costs
-}
-
-// Used is told of every reply that told its usage, also of one that broke off after that.
-type Used func(ctx context.Context, b Bill)
 
 // tell counts what a reply used.
 func (d *Door) tell(ctx context.Context, c *call, from *provider, model string, u Usage) {
@@ -43,10 +29,6 @@ func (d *Door) tell(ctx context.Context, c *call, from *provider, model string, 
 		model = c.model
 	}
 	d.charge(ctx, c, from, clip(model), u)
-	if d.deps.Used == nil {
-		return
-	}
-	d.deps.Used(ctx, Bill{Who: c.who, Shape: c.shape, Provider: from.Name, Model: clip(model), Usage: u, Round: c.round})
 }
 
 // observer reads a reply in passing. It keeps a few values of it, and never the reply. A nil

@@ -10,10 +10,11 @@ import (
 
 	"github.com/ctxgate/ctxgate/auth"
 	"github.com/ctxgate/ctxgate/chat"
+	"github.com/ctxgate/ctxgate/meter"
 )
 
 // What a reply says of its cost is read in passing, in all shapes, streamed and not, counted, and
-// handed on.
+// booked.
 func TestUsage(t *testing.T) {
 	for name, w := range wires {
 		for _, stream := range []bool{false, true} {
@@ -31,14 +32,9 @@ func TestUsage(t *testing.T) {
 					fmt.Sprintf(`ctxgate_llm_tokens_total{kind="created",provider="p"} %d`, w.used.Created),
 					fmt.Sprintf(`ctxgate_llm_tokens_total{kind="output",provider="p"} %d`, w.used.Output),
 					`ctxgate_llm_requests_total{provider="p",result="ok"} 1`)
-				g.mu.Lock()
-				defer g.mu.Unlock()
-				if len(g.bills) != 1 {
-					t.Fatalf("%d bills", len(g.bills))
-				}
-				b := g.bills[0]
-				if b.Usage != w.used || b.Model != "m-1-0825" || b.Provider != "p" || b.Who.Tenant() != auth.DefaultTenant || b.Shape.String() != name {
-					t.Errorf("got %+v", b)
+				booked := g.meter.Savings().Models
+				if len(booked) != 1 || booked[0].Used != meter.Tokens(w.used) || booked[0].Model != "m-1-0825" || booked[0].Provider != "p" || booked[0].Tenant != auth.DefaultTenant {
+					t.Errorf("got %+v", booked)
 				}
 			})
 		}
@@ -125,7 +121,7 @@ func TestFailedRepliesCostNothing(t *testing.T) {
 	g := open(t, []chat.Provider{provider("p", "openai", f.URL)})
 	g.post(t, "/v1/chat/completions", "{}", nil)
 	g.has(t, `ctxgate_llm_requests_total{provider="p",result="rejected"} 1`)
-	if len(g.bills) != 0 {
-		t.Errorf("got %+v", g.bills)
+	if booked := g.meter.Savings().Total; booked.Requests != 0 {
+		t.Errorf("got %+v", booked)
 	}
 }

@@ -2,7 +2,6 @@ package chat_test
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"io"
 	"log/slog"
@@ -158,9 +157,6 @@ type gate struct {
 	meter *meter.Meter
 	main  front.Swap
 	cfg   chat.Settings
-
-	mu    sync.Mutex
-	bills []chat.Bill
 }
 
 type option func(*chat.Settings, *chat.Deps)
@@ -179,11 +175,7 @@ func open(t *testing.T, providers []chat.Provider, options ...option) *gate {
 	g.cfg = chat.Settings{Chat: chat.Default(), HTTP: front.Default().HTTP}
 	g.cfg.Chat.Providers = providers
 	transport := upstream.NewTransport()
-	deps := chat.Deps{Transport: transport, Meter: g.meter, Used: func(_ context.Context, b chat.Bill) {
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		g.bills = append(g.bills, b)
-	}}
+	deps := chat.Deps{Transport: transport, Meter: g.meter}
 	for _, o := range options {
 		o(&g.cfg, &deps)
 	}

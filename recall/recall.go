@@ -3,7 +3,8 @@
 // [Recall.Open] gives an original back, byte for byte. It is the only writer of originals.
 //
 // Path through the files: recall.go holds the words, shrink.go is the straight line of one
-// reply, cut.go is one text to shorten, focus.go cuts one to the lines that a reader looks for, shorten.go one that is shown again and again,
+// reply, cut.go is one text to shorten, focus.go cuts one to the lines that a reader looks for,
+// shorten.go one that is shown again and again,
 // json.go finds the texts of a reply that is read as JSON, keep.go puts originals into the store,
 // plain.go keeps texts that somebody else cuts, recent.go remembers which of them were kept lately,
 // note.go keeps notes about conversations, open.go reads originals back, answer.go parts of them as

@@ -1,6 +1,6 @@
-// Package peers runs the real ctxgate between real MCP programs that other people wrote: the
-// conformance suite, the reference servers of npm, the TypeScript SDKs of both eras, the Go SDK
-// and the Inspector.
+// Package peers runs the real ctxgate between real programs that other people wrote: the MCP
+// conformance suite, the reference servers of npm, the TypeScript SDKs of both eras, the Go SDK and
+// the Inspector; and the SDKs of OpenAI and Anthropic, for npm and for Go.
 //
 // Path through the files: main_test.go builds and finds the programs, process_test.go runs them,
 // gateway_test.go runs ctxgate among them. era_test.go makes a server that speaks both eras speak
@@ -9,7 +9,10 @@
 // gateway in), known_test.go holds what one era cannot say in the other's words. document_test.go
 // is the check that the user's document asks for. world_test.go gives four servers to the SDKs:
 // script_test.go to the TypeScript ones (their checks are in npm/), gosdk_test.go with
-// gosdk_checks_test.go to the Go one.
+// gosdk_checks_test.go to the Go one. model_test.go puts the gateway between the SDKs of models and a
+// provider on loopback: modelscript_test.go runs those of npm, modelgo_test.go with
+// modelopenai_test.go and modelanthropic_test.go those for Go, and modeljudge_test.go looks at what
+// the provider saw.
 //
 // Each part has a test whose name ends in Direct, which runs it without the gateway: when that one
 // fails, the gateway is not to blame. The npm programs are installed by `make peers`; without them
