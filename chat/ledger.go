@@ -4,7 +4,6 @@ import (
 	"context"
 	"log/slog"
 
-	"github.com/ctxgate/ctxgate/front"
 	"github.com/ctxgate/ctxgate/history"
 	"github.com/ctxgate/ctxgate/meter"
 )
@@ -71,9 +70,9 @@ func weight(r *history.Result) int {
 
 var standings = [...]meter.Standing{Unseen: meter.Unseen, Warm: meter.Warm, Expired: meter.Expired, Changed: meter.Changed}
 
-// charge books what a reply cost, and what masking made of that. Of several rounds of one request
-// each is told by itself, in order.
-func (d *Door) charge(ctx context.Context, c *call, from *provider, model string, u Usage) {
+// charge books what a reply cost, and says whether masking made any difference to that. Of several
+// rounds of one request each is told by itself, in order.
+func (d *Door) charge(ctx context.Context, c *call, from *provider, model string, u Usage) (meter.Cost, bool) {
 	e := meter.Entry{
 		Tenant: c.who.Tenant(), Provider: from.Name, Model: model, Used: meter.Tokens(u),
 		Rates: meter.Rates{Write: from.Cache.Write, Read: from.Cache.Read, Input: from.Price.Input, Output: from.Price.Output},
@@ -92,9 +91,7 @@ func (d *Door) charge(ctx context.Context, c *call, from *provider, model string
 		e.Burden.Late = 0 // it is in the cache: the client marked it, or nobody has to
 	}
 	cost := d.deps.Meter.Charge(e)
-	if len(e.Cuts) > 0 || cost.Recovery > 0 {
-		front.Note(ctx, slog.Int64("saved", cost.Saved()), slog.Int64("recovery", cost.Recovery))
-	}
+	return cost, len(e.Cuts) > 0 || cost.Recovery > 0
 }
 
 // mindPrices says, once for each provider, that it caches and its entry has no prices for that: then

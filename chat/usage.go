@@ -18,17 +18,19 @@ type Usage struct{ Fresh, Cached, Created, Output int64 }
 
 // tell counts what a reply used.
 func (d *Door) tell(ctx context.Context, c *call, from *provider, model string, u Usage) {
-	used := []any{slog.Int64("fresh", u.Fresh), slog.Int64("cached", u.Cached), slog.Int64("created", u.Created), slog.Int64("output", u.Output)}
-	group := "" // of the first round the numbers stand alone
-	if c.round > 0 {
-		group = "round" + strconv.Itoa(c.round)
-	}
-	front.Note(ctx, slog.Group(group, used...))
 	d.deps.Meter.CountTokens(from.Name, meter.Tokens(u))
 	if model == "" {
 		model = c.model
 	}
-	d.charge(ctx, c, from, clip(model), u)
+	told := []any{slog.Int64("fresh", u.Fresh), slog.Int64("cached", u.Cached), slog.Int64("created", u.Created), slog.Int64("output", u.Output)}
+	if cost, changed := d.charge(ctx, c, from, clip(model), u); changed {
+		told = append(told, slog.Int64("saved", cost.Saved()), slog.Int64("recovery", cost.Recovery))
+	}
+	group := "" // of the first round the numbers stand alone
+	if c.round > 0 {
+		group = "round" + strconv.Itoa(c.round)
+	}
+	front.Note(ctx, slog.Group(group, told...))
 }
 
 // observer reads a reply in passing. It keeps a few values of it, and never the reply. A nil
