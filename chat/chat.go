@@ -37,6 +37,7 @@ import (
 	"github.com/ctxgate/ctxgate/auth"
 	"github.com/ctxgate/ctxgate/fault"
 	"github.com/ctxgate/ctxgate/front"
+	"github.com/ctxgate/ctxgate/history"
 	"github.com/ctxgate/ctxgate/limit"
 	"github.com/ctxgate/ctxgate/meter"
 	"github.com/ctxgate/ctxgate/recall"
@@ -44,10 +45,11 @@ import (
 
 // Door serves the LLM APIs.
 type Door struct {
-	deps Deps
-	plan atomic.Pointer[plan]
-	busy atomic.Int64 // requests under way
-	bare bare
+	deps  Deps
+	plan  atomic.Pointer[plan]
+	busy  atomic.Int64 // requests under way
+	talks *history.Recent
+	bare  bare
 
 	unpriced sync.Map // names of providers that cache without a price
 }
@@ -79,7 +81,7 @@ type plan struct {
 
 // New makes a door of a valid configuration whose secrets are resolved.
 func New(s Settings, d Deps) *Door {
-	door := &Door{deps: d}
+	door := &Door{deps: d, talks: history.NewRecent(recentBytes, maxDepth)}
 	door.Apply(s)
 	return door
 }

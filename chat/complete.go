@@ -10,6 +10,8 @@ import (
 	"github.com/ctxgate/ctxgate/auth"
 	"github.com/ctxgate/ctxgate/fault"
 	"github.com/ctxgate/ctxgate/front"
+	"github.com/ctxgate/ctxgate/history"
+	"github.com/ctxgate/ctxgate/jsonscan"
 )
 
 // call is one request on its way.
@@ -22,14 +24,17 @@ type call struct {
 	head    http.Header // what every provider gets
 	own     http.Header // the client's own credentials
 	body    []byte
-	packed  bool        // the body cannot be looked into
-	done    Shrunk      // what was done to it
-	routed  *provider   // the one that its model names
-	chain   []*provider // who is asked, in order
-	asked   *provider   // the last one that was
-	reads   *reading    // nil where the model cannot read back here
-	round   int         // how often the provider was asked to go on
-	output  int64       // tokens of the round before this one
+	edits   []jsonscan.Edit   // what is replaced in it on its way out
+	room    *room             // where it is
+	told    *history.Dialogue // what the body tells; nil where that cannot be read, or nobody asks
+	packed  bool              // the body cannot be looked into
+	done    Shrunk            // what was done to it
+	routed  *provider         // the one that its model names
+	chain   []*provider       // who is asked, in order
+	asked   *provider         // the last one that was
+	reads   *reading          // nil where the model cannot read back here
+	round   int               // how often the provider was asked to go on
+	output  int64             // tokens of the round before this one
 	tries   int
 	started time.Time
 }
@@ -77,6 +82,8 @@ func (d *Door) serve(w http.ResponseWriter, r *http.Request, c *call) (result st
 		return "", err
 	}
 	defer leave()
+	c.room = enterRoom(r.ContentLength)
+	defer c.vacate()
 	if err := d.read(w, r, c); err != nil {
 		return "", err
 	}
@@ -89,7 +96,7 @@ func (d *Door) serve(w http.ResponseWriter, r *http.Request, c *call) (result st
 		return "", err
 	}
 	defer rep.end()
-	c.body = nil // it is not asked again, and a stream may be long
+	c.settle() // it is not asked again, and a stream may be long
 	d.deps.Meter.FirstByte(rep.from.Name, time.Since(c.started))
 	if c.reads != nil && legible(rep) {
 		return d.converse(ctx, w, c, rep)
@@ -100,21 +107,26 @@ func (d *Door) serve(w http.ResponseWriter, r *http.Request, c *call) (result st
 // shrink makes of the body what goes out.
 func (d *Door) shrink(ctx context.Context, c *call) {
 	to := c.routed
-	c.body, c.done = d.shrunk(ctx, Outgoing{
+	talk := c.told
+	if c.reads != nil {
+		talk = d.hear(c, "offered")
+	}
+	c.edits, c.done = d.shrunk(ctx, Outgoing{
 		Who: c.who, Shape: c.shape, Model: c.model, Provider: to.Name,
-		Policy: c.plan.Chat.Observation.Schema1, Birth: c.plan.Chat.Observation.Birth, Cache: to.Cache, Body: c.body,
+		Policy: c.plan.Chat.Observation.Schema1, Birth: c.plan.Chat.Observation.Birth, Cache: to.Cache, Body: c.body, Talk: talk,
 	})
 }
 
 // read takes the request off the wire and finds its provider. A body that is packed is not opened:
 // it goes as it is to the provider of every model.
 func (d *Door) read(w http.ResponseWriter, r *http.Request, c *call) (err error) {
-	if c.body, err = front.ReadBody(w, r, int64(c.plan.HTTP.MaxRequestBytes)); err != nil {
+	if c.body, err = front.ReadBodyInto(c.room.body, w, r, int64(c.plan.HTTP.MaxRequestBytes)); err != nil {
 		return err
 	}
+	c.room.body = c.body
 	encoding := r.Header.Get("Content-Encoding")
 	if c.packed = encoding != "" && encoding != "identity"; !c.packed {
-		if c.model, err = readModel(c.body); err != nil {
+		if c.model, c.told, err = d.look(c); err != nil {
 			return err
 		}
 	}

@@ -8,11 +8,15 @@ import (
 	"time"
 
 	"github.com/ctxgate/ctxgate/history"
+	"github.com/ctxgate/ctxgate/jsonscan"
 	"github.com/ctxgate/ctxgate/recall"
 )
 
 // maxDepth is how deep a request may nest for its history to be read; a deeper one goes as it came.
 const maxDepth = 256
+
+// recentBytes is how much of the requests of late is at hand, to read the next ones faster.
+const recentBytes = 64 << 20
 
 // masker masks old tool results of conversations by their policy (H1–H9), each only after its
 // original was kept (I1): what cannot be kept stays.
@@ -41,9 +45,8 @@ func (m masker) shrink(ctx context.Context, o Outgoing) Shrunk {
 	if !o.Policy.Enabled && o.Birth.off() || !m.keeper.Enabled() {
 		return Shrunk{}
 	}
-	talk, err := history.Read(forms[o.Shape], o.Body, maxDepth)
-	if err != nil {
-		slog.DebugContext(ctx, "the history of a request cannot be read: it goes as it came", "error", err)
+	talk := o.Talk
+	if talk == nil {
 		return Shrunk{}
 	}
 	recovers := talk.Recovers()
@@ -108,30 +111,52 @@ func (m masker) standing(talk *history.Dialogue, rec record, ttl, grain time.Dur
 
 // cut keeps what the plan masks, and gives the edits for what was kept.
 func (m masker) cut(ctx context.Context, o Outgoing, talk *history.Dialogue, plan *history.Plan, out *Shrunk) {
-	texts := make([]recall.Text, len(plan.Cuts))
-	for i, cut := range plan.Cuts {
-		r := &talk.Results[cut.Result]
-		texts[i].From = recall.Origin{Server: "llm:" + o.Provider, Tool: r.Name}
-		for _, span := range r.Texts {
-			texts[i].Raw = append(texts[i].Raw, span.Of(o.Body))
-		}
-	}
-	ids, err := m.keeper.KeepAll(ctx, o.Who.Tenant(), texts)
-	if err != nil {
+	if err := m.keep(ctx, o, talk, plan); err != nil {
 		slog.WarnContext(ctx, "old tool results go whole: their originals cannot be kept", "error", err)
 	}
+	out.Edits, out.Cleared = make([]jsonscan.Edit, 0, len(plan.Cuts)), make([]Cleared, 0, len(plan.Cuts))
 	for i, cut := range plan.Cuts {
-		if ids[i] == "" {
+		id := talk.Results[cut.Result].Kept.ID
+		if id == "" {
 			continue
 		}
-		edits := plan.Edits(i, ids[i])
-		left := 0
-		for _, e := range edits {
+		first, left := len(out.Edits), 0
+		out.Edits = plan.AppendEdits(out.Edits, i, id)
+		for _, e := range out.Edits[first:] {
 			left += e.Len() - len(e.Text)
 		}
-		out.Edits = append(out.Edits, edits...)
 		fresh := cut.At > out.turns
 		out.Cleared = append(out.Cleared, Cleared{Tool: talk.Results[cut.Result].Name, Tokens: history.Tokens(left), New: fresh})
 		out.Moved = out.Moved || fresh
 	}
+}
+
+// keep makes sure that the originals of what a plan masks are kept. Most were a moment ago, when the
+// conversation was last here, and need no second look.
+func (m masker) keep(ctx context.Context, o Outgoing, talk *history.Dialogue, plan *history.Plan) error {
+	server, now := "llm:"+o.Provider, time.Now()
+	talk.Via(server)
+	var texts []recall.Text
+	var of []*history.Result
+	for _, cut := range plan.Cuts {
+		r := &talk.Results[cut.Result]
+		if now.Before(r.Kept.Until) {
+			continue
+		}
+		t := recall.Text{From: recall.Origin{Server: server, Tool: r.Name}}
+		for _, span := range r.Texts {
+			t.Raw = append(t.Raw, span.Of(o.Body))
+		}
+		texts, of = append(texts, t), append(of, r)
+	}
+	if len(texts) == 0 {
+		return nil
+	}
+	ids, err := m.keeper.KeepAll(ctx, o.Who.Tenant(), texts)
+	for i, r := range of {
+		if r.Kept = (history.Kept{ID: ids[i], Until: now.Add(m.keeper.Sure())}); ids[i] == "" {
+			r.Kept = history.Kept{}
+		}
+	}
+	return err
 }

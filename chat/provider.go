@@ -1,7 +1,6 @@
 package chat
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -12,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ctxgate/ctxgate/fault"
+	"github.com/ctxgate/ctxgate/jsonscan"
 )
 
 const (
@@ -82,10 +82,13 @@ func (p *provider) try(ctx context.Context, c *call, own bool) (*reply, error) {
 		target += "?" + c.query
 	}
 	return p.send(ctx, p.FirstByte.D(), func(ctx context.Context) (*http.Request, error) {
-		req, err := http.NewRequestWithContext(ctx, http.MethodPost, target, bytes.NewReader(c.body))
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, target, http.NoBody)
 		if err != nil {
 			return nil, err
 		}
+		req.ContentLength = int64(jsonscan.SplicedLen(c.body, c.edits))
+		req.GetBody = func() (io.ReadCloser, error) { return c.send(), nil } // while the call waits for its answer
+		req.Body = c.send()
 		req.Header = c.head.Clone()
 		if own {
 			p.dress(req.Header, c.own)

@@ -7,11 +7,35 @@ import (
 	"strings"
 
 	"github.com/ctxgate/ctxgate/fault"
+	"github.com/ctxgate/ctxgate/history"
 	"github.com/ctxgate/ctxgate/jsonscan"
 )
 
 // protocol are the keys that decide what becomes of a request; in other letters they are refused.
 var protocol = []string{"model", "messages", "input", "stream"}
+
+// look reads what a request says of where it goes and, of a conversation that somebody wants to look
+// into, what was said in it. Both are one pass over what is new in it.
+func (d *Door) look(c *call) (model string, talk *history.Dialogue, err error) {
+	o := c.plan.Chat.Observation
+	if c.talk && (d.deps.Shrink != nil && (o.Schema1.Enabled || !o.Birth.off()) || o.Recovery.Offer) {
+		if talk = d.hear(c, "came"); talk != nil {
+			return talk.Model, talk, nil
+		}
+	}
+	model, err = readModel(c.body)
+	return model, nil, err
+}
+
+// hear reads the conversation in a call's body, as that is at some station of its way; nil where it
+// cannot be read.
+func (d *Door) hear(c *call, station string) *history.Dialogue {
+	talk, err := d.talks.Read(c.who.Tenant()+"\x00"+station, forms[c.shape], c.body)
+	if err != nil {
+		return nil
+	}
+	return talk
+}
 
 // readModel is the model that a request names; "" where it names none. The body is checked in the
 // same pass: what two readers could read differently goes no further.

@@ -17,10 +17,11 @@ type Outgoing struct {
 	Shape    Shape
 	Model    string
 	Provider string
-	Policy   history.Policy // for its old tool results
-	Birth    Birth          // for new ones
-	Cache    Cache          // what the provider's cache costs
-	Body     []byte         // must not be changed or kept
+	Policy   history.Policy    // for its old tool results
+	Birth    Birth             // for new ones
+	Cache    Cache             // what the provider's cache costs
+	Body     []byte            // must not be changed or kept
+	Talk     *history.Dialogue // what it tells; nil where that cannot be read
 }
 
 // Shrunk is what becomes of a request, and what that means for what it costs.
@@ -52,27 +53,25 @@ type Cleared struct {
 // Shrink says what to replace in a request's body.
 type Shrink func(ctx context.Context, o Outgoing) Shrunk
 
-// shrunk is the body as it goes out, and what was done to it. It fails open: a hook that panics, or
-// whose edits cannot be made, leaves the body as it came.
-func (d *Door) shrunk(ctx context.Context, o Outgoing) (body []byte, done Shrunk) {
+// shrunk is what to replace in the body as it goes out, and what that means. It fails open: a hook
+// that panics, or whose edits cannot be made, leaves the body as it came.
+func (d *Door) shrunk(ctx context.Context, o Outgoing) (edits []jsonscan.Edit, done Shrunk) {
 	if d.deps.Shrink == nil {
-		return o.Body, Shrunk{}
+		return nil, Shrunk{}
 	}
 	defer func() {
 		if p := recover(); p != nil {
 			slog.ErrorContext(ctx, "shrinking a request panicked: it goes as it came", "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
-			body, done = o.Body, Shrunk{}
+			edits, done = nil, Shrunk{}
 		}
 	}()
 	done = d.deps.Shrink(ctx, o)
-	if len(done.Edits) == 0 {
-		return o.Body, done
-	}
 	if !orderly(done.Edits, len(o.Body)) {
 		slog.ErrorContext(ctx, "the edits of a request make no sense: it goes as it came", "edits", len(done.Edits))
-		return o.Body, Shrunk{}
+		return nil, Shrunk{}
 	}
-	return jsonscan.AppendSpliced(make([]byte, 0, jsonscan.SplicedLen(o.Body, done.Edits)), o.Body, done.Edits), done
+	d.talks.Keep(o.Talk) // not where something panicked: what that found out is not to be relied on
+	return done.Edits, done
 }
 
 func orderly(edits []jsonscan.Edit, size int) bool {

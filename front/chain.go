@@ -221,7 +221,12 @@ func BodyRead(w http.ResponseWriter) { _ = http.NewResponseController(w).SetRead
 
 // ReadBody takes a request's body off the wire, at most so many bytes of it.
 func ReadBody(w http.ResponseWriter, r *http.Request, most int64) ([]byte, error) {
-	body, err := slurp.Claimed(r.Body, r.ContentLength, most)
+	return ReadBodyInto(nil, w, r, most)
+}
+
+// ReadBodyInto is ReadBody with room that is used if the body fits into it.
+func ReadBodyInto(room []byte, w http.ResponseWriter, r *http.Request, most int64) ([]byte, error) {
+	body, err := slurp.Into(room, r.Body, r.ContentLength, most)
 	var tooLarge *http.MaxBytesError
 	switch {
 	case errors.Is(err, slurp.ErrTooLarge), errors.As(err, &tooLarge):

@@ -2,20 +2,23 @@ package history
 
 import (
 	"errors"
+
+	"github.com/ctxgate/ctxgate/jsonscan"
 )
 
 var (
 	errNoMessages = errors.New("it holds no list of messages")
+	errNoModel    = errors.New("its model is no name")
 	errNoObject   = errors.New("it is no object")
 )
 
 // chat reads one message of OpenAI's chat completions (H1). Content of a tool that is no string
 // is left alone (H7).
-func (r *reader) chat(at int) (int, error) {
+func (r *reader) chat(s *jsonscan.Scanner) error {
 	var role []byte
 	var content, calls, id value
 	extra, cached := 0, false
-	span, err := r.object(at, messageKeys, func(key []byte, v value) {
+	span, err := r.object(s, messageKeys, func(key []byte, v value) {
 		switch string(key) {
 		case "role":
 			role = r.text(v)
@@ -30,12 +33,12 @@ func (r *reader) chat(at int) (int, error) {
 			extra = len(`,"cache_control":`) + v.Len()
 		}
 	})
-	if err != nil || r.body[at] != '{' {
-		return span.End, errors.Join(err, r.mustBeObject(at))
+	if err != nil {
+		return err
 	}
 	text, edge, err := r.content(content, false)
 	if err != nil {
-		return span.End, err
+		return err
 	}
 	if cached {
 		edge = span.End
@@ -52,15 +55,15 @@ func (r *reader) chat(at int) (int, error) {
 	}
 	spoken := string(role) == "assistant" || string(role) == "user"
 	r.message(span, span.Len()-extra-content.Len()+text.weight, spoken)
-	return span.End, err
+	return err
 }
 
 // toolCalls begins a turn when a call has a string for an id.
 func (r *reader) toolCalls(calls value) error {
 	begun := false
-	return r.list(calls.Span, func(at int) (int, error) {
+	return r.each(calls.Span, func(s *jsonscan.Scanner) error {
 		var id, function value
-		span, err := r.object(at, callKeys, func(key []byte, v value) {
+		_, err := r.object(s, callKeys, func(key []byte, v value) {
 			switch string(key) {
 			case "id":
 				id = v
@@ -69,7 +72,7 @@ func (r *reader) toolCalls(calls value) error {
 			}
 		})
 		if err != nil || !id.isStr {
-			return span.End, err
+			return err
 		}
 		if !begun {
 			begun = true
@@ -77,7 +80,7 @@ func (r *reader) toolCalls(calls value) error {
 		}
 		name, err := r.functionName(function)
 		r.called(id, name)
-		return span.End, err
+		return err
 	})
 }
 
@@ -85,19 +88,12 @@ func (r *reader) functionName(function value) (name value, err error) {
 	if function.Len() == 0 {
 		return name, nil
 	}
-	_, err = r.object(function.Start, functionKeys, func(key []byte, v value) {
+	_, err = r.object(jsonscan.Inside(r.body, function.Start, 0, 0), functionKeys, func(key []byte, v value) {
 		if string(key) == "name" {
 			name = v
 		}
 	})
 	return name, err
-}
-
-func (r *reader) mustBeObject(at int) error {
-	if r.body[at] == '{' {
-		return nil
-	}
-	return errNoObject
 }
 
 // answers says whether the message that is being read holds results.

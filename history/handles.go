@@ -64,21 +64,47 @@ func between(list []int, after, end int) bool {
 	return i < len(list) && list[i] < end
 }
 
-// uses reads what the model and the user said.
+// heard are the uses in the first messages of a conversation.
+type heard struct {
+	uses uses
+	upto int
+}
+
+// uses reads what the model and the user said, as far as that was not read before.
 func (d *Dialogue) uses() uses {
-	out := uses{}
-	for i, m := range d.Messages {
+	h := &d.heard
+	if h.uses == nil {
+		h.uses = uses{}
+	}
+	for ; h.upto < len(d.Messages); h.upto++ {
+		m := d.Messages[h.upto]
 		if !m.spoken {
 			continue
 		}
 		handles(m.Of(d.body), func(token []byte) bool {
-			if list := out[string(token)]; len(list) == 0 || list[len(list)-1] != i {
-				out[string(token)] = append(list, i)
+			if list := h.uses[string(token)]; len(list) == 0 || list[len(list)-1] != h.upto {
+				h.uses[string(token)] = append(list, h.upto)
 			}
 			return true
 		})
 	}
-	return out
+	return h.uses
+}
+
+// forget forgets what was heard in the messages from some on.
+func (h *heard) forget(messages int) {
+	if h.upto <= messages {
+		return
+	}
+	h.upto = messages
+	for token, list := range h.uses {
+		n, _ := slices.BinarySearch(list, messages)
+		if n == 0 {
+			delete(h.uses, token)
+		} else {
+			h.uses[token] = list[:n]
+		}
+	}
 }
 
 // What a byte can be in an identifier.

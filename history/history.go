@@ -73,13 +73,19 @@ type Dialogue struct {
 	front []jsonscan.Span // these
 	tools jsonscan.Span   // the list of tools; empty where there is none
 	said  said            // names of its beginnings
+	heard heard           // what the model and the user named
+
+	template template  // the last that results were to be masked by
+	via      string    // who kept originals
+	stands   *standing // for Recent to keep
 }
 
-// lasting notes a cache_control, or something that may hold some, that asks for an hour.
-func (d *Dialogue) lasting(raw []byte) {
+// lasting says for how long a cache_control, or something that may hold some, asks; 0 for the usual.
+func lasting(raw []byte) time.Duration {
 	if bytes.Contains(raw, []byte(`"1h"`)) {
-		d.Lasts = max(d.Lasts, time.Hour)
+		return time.Hour
 	}
+	return 0
 }
 
 // Message is one message of the conversation, or one item of a responses input.
@@ -88,11 +94,25 @@ type Message struct {
 	Bytes int // what it weighs: its bytes without what clients add and take away between turns
 
 	spoken bool // by the model or the user, not by a tool
-	less   int  // how much of Bytes went, of what came
+	open   bool // after it, results are still part of the last turn
+	mark   mark
+	less   int // how much of Bytes went, of what came
 }
 
 // Came is what it weighed before its results were reduced.
 func (m *Message) Came() int { return m.Bytes + m.less }
+
+// mark is the last cache_control of a message.
+type mark struct {
+	edge  int // where what it is about ends; 0 for none
+	lasts time.Duration
+}
+
+// Kept is what is known of an original.
+type Kept struct {
+	ID    string
+	Until time.Time
+}
 
 // Turn is a tool turn: a message of the model that calls tools.
 type Turn struct {
@@ -110,6 +130,10 @@ type Result struct {
 	Maskable bool            // it is text and nothing else
 	Texts    []jsonscan.Span // its text, raw: one span, or one for each of its blocks
 
+	// Kept is for the caller to remember under which id the original is kept, and until when that
+	// is sure. It is as good as new where [Recent] does not remember it.
+	Kept Kept
+
 	failed verdict // what is known of it being an error
 	bytes  int     // what its content weighs
 	less   int     // by how much its text is sent shorter than it came
@@ -118,6 +142,8 @@ type Result struct {
 	call   int     // the number of its call's id
 	last   int     // the last turn of the whole conversation that names its id: the document's
 	label  string  // the tool's name by the document: the last one given
+	gained gained  // what masking it saves
+	placed *placed // what stood in its place when it was last masked
 }
 
 // Text is a result's text, decoded: what to keep before it is masked. Blocks are joined by line

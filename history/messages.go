@@ -1,14 +1,14 @@
 package history
 
-import "errors"
+import "github.com/ctxgate/ctxgate/jsonscan"
 
 // messages reads one message of Anthropic's. Results are blocks in messages of the user. Their
 // content is a string or a list of blocks; a list of nothing but text can be masked: its first
 // block gets the placeholder, further ones a mark each, for no block may go and none be empty.
-func (r *reader) messages(at int) (int, error) {
+func (r *reader) messages(s *jsonscan.Scanner) error {
 	var role []byte
 	var content value
-	span, err := r.object(at, messageKeys, func(key []byte, v value) {
+	span, err := r.object(s, messageKeys, func(key []byte, v value) {
 		switch string(key) {
 		case "role":
 			role = r.text(v)
@@ -16,16 +16,16 @@ func (r *reader) messages(at int) (int, error) {
 			content = v
 		}
 	})
-	if err != nil || r.body[at] != '{' {
-		return span.End, errors.Join(err, r.mustBeObject(at))
+	if err != nil {
+		return err
 	}
 	weight := content.str.Len()
 	begun := false
 	if !content.isStr {
-		err = r.list(content.Span, func(at int) (int, error) {
-			b, err := r.block(at)
+		err = r.each(content.Span, func(s *jsonscan.Scanner) error {
+			b, err := r.block(s)
 			if err != nil {
-				return b.End, err
+				return err
 			}
 			if b.cached {
 				r.breakAt(b.End)
@@ -40,17 +40,17 @@ func (r *reader) messages(at int) (int, error) {
 			case string(b.kind) == "tool_result" && string(role) == "user":
 				w, err := r.toolResult(b, weight)
 				weight += w
-				return b.End, err
+				return err
 			}
 			weight += b.weight()
-			return b.End, nil
+			return nil
 		})
 	}
 	if !begun && !r.answers() {
 		r.open = false
 	}
 	r.message(span, span.Len()-content.Len()+weight, !r.answers())
-	return span.End, err
+	return err
 }
 
 // toolResult notes a result, and says what it weighs.

@@ -34,14 +34,18 @@ type piece struct {
 	raw   string // a literal, as JSON has it
 }
 
-// template is a placeholder's text cut at its fields, so that a value is never read as a field.
-type template []piece
+// template is a placeholder's text, and that cut at its fields, so that a value is never read as a
+// field.
+type template struct {
+	text   string
+	pieces []piece
+}
 
 func parseTemplate(text string) template {
-	var t template
+	t := template{text: text}
 	lit := func(s string) {
 		if s != "" {
-			t = append(t, piece{literal, string(jsonscan.AppendRaw(nil, s))})
+			t.pieces = append(t.pieces, piece{literal, string(jsonscan.AppendRaw(nil, s))})
 		}
 	}
 	text = strings.ToValidUTF8(text, "\uFFFD")
@@ -59,14 +63,14 @@ func parseTemplate(text string) template {
 			continue
 		}
 		lit(text[:open])
-		t = append(t, piece{field: f})
+		t.pieces = append(t.pieces, piece{field: f})
 		text, start = text[open+end+1:], 0
 	}
 }
 
 // append writes the placeholder of a result as the inside of a JSON string.
 func (t template) append(dst []byte, r *Result, name, id string) []byte {
-	for _, p := range t {
+	for _, p := range t.pieces {
 		switch p.field {
 		case literal:
 			dst = append(dst, p.raw...)
@@ -88,8 +92,19 @@ var anyID = strings.Repeat("0", idBytes)
 // gain is how many bytes masking a result saves, without handles; none means that it is not
 // masked (I5).
 func (t template) gain(r *Result, name string) int {
-	var buf [512]byte
-	return max(0, r.raw()-len(t.append(buf[:0], r, name, anyID))-len(further)*(len(r.Texts)-1))
+	if g := &r.gained; g.name != name || g.less != r.less || g.template != t.text {
+		var buf [512]byte
+		left := len(t.append(buf[:0], r, name, anyID)) + len(further)*(len(r.Texts)-1)
+		*g = gained{t.text, name, r.less, max(0, r.raw()-left)}
+	}
+	return r.gained.bytes
+}
+
+// gained is what masking a result saves, and what that depends on.
+type gained struct {
+	template, name string
+	less           int
+	bytes          int
 }
 
 // raw is how many bytes a result's text takes, as it would be sent.
@@ -101,23 +116,50 @@ func (r *Result) raw() int {
 	return n
 }
 
+// placed is the text that stood in a result's place, and all that it was made of.
+type placed struct {
+	template, name, id string
+	handles, end, less int
+	text               []byte // nil: it would not be shorter
+}
+
+func (p *placed) same(q *placed) bool {
+	return p != nil && p.id == q.id && p.end == q.end && p.less == q.less && p.handles == q.handles && p.name == q.name && p.template == q.template
+}
+
 // Edits are what puts the placeholder in the place of the plan's cut number i, with id for its
 // prune_id. There are none when that would not be shorter.
-func (p *Plan) Edits(i int, id string) []jsonscan.Edit {
+func (p *Plan) Edits(i int, id string) []jsonscan.Edit { return p.AppendEdits(nil, i, id) }
+
+// AppendEdits appends them to dst.
+func (p *Plan) AppendEdits(dst []jsonscan.Edit, i int, id string) []jsonscan.Edit {
 	m := p.Cuts[i]
 	r := &p.d.Results[m.Result]
-	text := p.template.append(nil, r, p.name(r), id)
+	now := placed{template: p.template.text, name: p.name(r), id: id, handles: p.policy.KeepHandles, end: p.d.Turns[m.At-1].End, less: r.less}
+	if !r.placed.same(&now) {
+		fresh := now // its own, so that what is the same again takes no room
+		fresh.text = p.place(m, r, now.name, id)
+		r.placed = &fresh
+	}
+	if r.placed.text == nil {
+		return dst
+	}
+	for n, span := range r.Texts {
+		text := r.placed.text
+		if n > 0 {
+			text = []byte(further)
+		}
+		dst = append(dst, jsonscan.Edit{Span: span, Text: text})
+	}
+	return dst
+}
+
+// place writes what stands in a result's place; nil when that would not be shorter.
+func (p *Plan) place(m Cut, r *Result, name, id string) []byte {
+	text := p.template.append([]byte{}, r, name, id)
 	room := r.raw() - len(text) - len(further)*(len(r.Texts)-1)
 	if room <= 0 {
 		return nil
 	}
-	text = p.appendHandles(text, m, room-1)
-	edits := make([]jsonscan.Edit, 0, len(r.Texts))
-	for n, span := range r.Texts {
-		if n > 0 {
-			text = []byte(further)
-		}
-		edits = append(edits, jsonscan.Edit{Span: span, Text: text})
-	}
-	return edits
+	return p.appendHandles(text, m, room-1)
 }

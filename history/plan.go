@@ -73,7 +73,10 @@ func (d *Dialogue) Plan(p Policy, c Cache, events []Event) *Plan {
 	if d.Shape == Messages && d.Breakpoint < 0 {
 		c = Cache{}
 	}
-	plan := &Plan{d: d, policy: p, template: parseTemplate(p.Template)}
+	if d.template.text != p.Template {
+		d.template = parseTemplate(p.Template)
+	}
+	plan := &Plan{d: d, policy: p, template: d.template}
 	plan.rolls = p.Advance == EachTurn || p.Advance == Auto && !c.price().discount()
 	if p.off() || len(d.Turns) == 0 {
 		return plan
@@ -86,6 +89,7 @@ func (d *Dialogue) Plan(p Policy, c Cache, events []Event) *Plan {
 	} else {
 		at = b.masked(b.steps(old.sweeps))
 	}
+	plan.Cuts = make([]Cut, 0, len(d.Results))
 	for i := range d.Results {
 		kept, latched := old.covers(b, i)
 		free := p.PastBreakpoints || d.Results[i].Texts != nil && d.Results[i].Texts[0].Start >= d.edge
@@ -169,7 +173,7 @@ func newPast(events []Event) past {
 // whether one of them is a latch.
 func (p past) covers(b *book, i int) (at int, latched bool) {
 	at = never
-	if b.gain[i] == 0 {
+	if b.gain[i] == 0 || len(p.sweeps)+len(p.latched) == 0 {
 		return at, false
 	}
 	for t := range p.sweeps {

@@ -2,6 +2,7 @@ package history
 
 import (
 	"encoding/binary"
+	"slices"
 
 	"github.com/zeebo/blake3"
 
@@ -15,28 +16,63 @@ type Sum [16]byte
 // is made of who said what: roles, calls, and the ends of texts and results. It does not change when a client
 // moves its cache_control, makes a list of one text of a string, or drops old thinking; nor by
 // what a client says beside results, where it puts reminders that come and go.
-func (d *Dialogue) Prefix(turns int) Sum {
-	if d.said.h.h == nil {
-		d.said.h = hasher{h: blake3.New(), body: d.body}
-	}
-	return d.said.upTo(d, turns)
-}
+func (d *Dialogue) Prefix(turns int) Sum { return d.said.upTo(d, turns) }
 
 // said are the prefixes of a conversation, made as far as they were asked for, each byte once.
 type said struct {
-	h       hasher
-	message int // the next to hash
 	sums    []Sum
+	at      hashed
+	earlier []hashed // where that was in earlier requests, the latest last
 }
 
+// hashed is how far a conversation is hashed.
+type hashed struct {
+	h       *blake3.Hasher // nil: not at all
+	message int            // the next to hash
+	sums    int            // how many were made
+}
+
+// mostEarlier is how many requests back a client may change its marks without all being hashed anew.
+const mostEarlier = 3
+
 func (s *said) upTo(d *Dialogue, turns int) Sum {
-	for len(s.sums) <= turns {
-		for end := d.endOf(len(s.sums)); s.message < end; s.message++ {
-			s.h.message(d.Messages[s.message].Span, d.Shape == Messages && !d.Messages[s.message].spoken)
+	if s.at.h != nil && s.at.message != d.endOf(s.at.sums-1) {
+		s.back(func(h hashed) bool { return h.message == d.endOf(h.sums-1) }) // a turn has gone on that seemed to be over
+	}
+	if turns < len(s.sums) {
+		return s.sums[turns]
+	}
+	if s.at.h == nil {
+		s.sums, s.at = nil, hashed{h: blake3.New()}
+	} else {
+		s.earlier = append(s.earlier[max(0, len(s.earlier)+1-mostEarlier):], hashed{s.at.h.Clone(), s.at.message, s.at.sums})
+	}
+	h := hasher{h: s.at.h, body: d.body}
+	for ; len(s.sums) <= turns; s.at.sums++ {
+		for end := d.endOf(len(s.sums)); s.at.message < end; s.at.message++ {
+			h.message(d.Messages[s.at.message].Span, d.Shape == Messages && !d.Messages[s.at.message].spoken)
 		}
-		s.sums = append(s.sums, s.h.sum())
+		s.sums = append(s.sums, h.sum())
 	}
 	return s.sums[turns]
+}
+
+// forget goes back to where no more than so many messages were hashed.
+func (s *said) forget(messages int) {
+	if s.at.message > messages {
+		s.back(func(h hashed) bool { return h.message <= messages })
+	}
+}
+
+// back goes back to the latest request of which something is true, or to the beginning.
+func (s *said) back(to func(hashed) bool) {
+	for i, h := range slices.Backward(s.earlier) {
+		if to(h) {
+			*s = said{sums: slices.Clip(s.sums[:h.sums]), at: h, earlier: slices.Clip(s.earlier[:i])}
+			return
+		}
+	}
+	*s = said{}
 }
 
 // Front is the sum of what stands before the messages: tools and system prompt.

@@ -11,27 +11,34 @@ import (
 // Read reads a request. It refuses what is not strict JSON nested at most maxDepth deep, a key
 // that comes twice or in other letters in any object it looks into, and messages that are none.
 func Read(shape Shape, body []byte, maxDepth int) (*Dialogue, error) {
-	r := reader{d: &Dialogue{Shape: shape, Breakpoint: -1, body: body}, body: body, ids: map[string]int{}}
-	list, err := r.request(maxDepth)
-	if err != nil {
-		return nil, fmt.Errorf("reading a %s request: %w", shape, err)
+	return newReader(shape, body).read(maxDepth)
+}
+
+func newReader(shape Shape, body []byte) *reader {
+	return &reader{d: &Dialogue{Shape: shape, Breakpoint: -1, body: body}, body: body, ids: map[string]int{}}
+}
+
+func (r *reader) read(maxDepth int) (*Dialogue, error) {
+	s := jsonscan.New(r.body, maxDepth)
+	return r.end(s, s.Object(requestKeys, r.member(s)))
+}
+
+// end is the conversation, if the request ends as it should.
+func (r *reader) end(s *jsonscan.Scanner, err error) (*Dialogue, error) {
+	if err == nil {
+		err = s.End()
 	}
-	if err := r.list(list, r.shaped()); err != nil {
-		return nil, fmt.Errorf("reading a %s request: message %d: %w", shape, len(r.d.Messages), err)
+	if err == nil && !r.found {
+		err = errNoMessages
+	}
+	switch {
+	case err != nil && r.inside:
+		return nil, fmt.Errorf("reading a %s request: message %d: %w", r.d.Shape, len(r.d.Messages), err)
+	case err != nil:
+		return nil, fmt.Errorf("reading a %s request: %w", r.d.Shape, err)
 	}
 	r.finish()
 	return r.d, nil
-}
-
-func (r *reader) shaped() func(at int) (end int, err error) {
-	switch r.d.Shape {
-	case Messages:
-		return r.messages
-	case Responses:
-		return r.item
-	default:
-		return r.chat
-	}
 }
 
 // The keys that are read. One in other letters is refused: another parser may take it for these.
@@ -49,10 +56,18 @@ type reader struct {
 
 	ids   map[string]int // numbers of call ids
 	calls []call         // by number
+	log   []naming       // every time one was named
 	total int            // what the messages so far weigh
 	open  bool           // only results have come since the last turn began
+	mark  mark           // of the message that is being read
 
-	trails bool // the request as a whole has a cache_control
+	keys   []string      // of the request so far
+	found  bool          // there are messages
+	inside bool          // they are being read
+	trails bool          // the request as a whole has a cache_control
+	lasted time.Duration // Lasts before the first message
+
+	stands *standing // nil where nobody remembers it
 }
 
 // call is what is known of a call's id.
@@ -60,6 +75,19 @@ type call struct {
 	id   string
 	name string
 	turn int // the last one that names it, -1 for none yet
+}
+
+// naming is a call of a message.
+type naming struct {
+	message, number int
+	name            string // "" where it has none
+	turn            int
+}
+
+func (n naming) apply(c *call) {
+	if c.turn = n.turn; n.name != "" {
+		c.name = n.name
+	}
 }
 
 // value is a member that is read later: a string, or the span of something else.
@@ -71,18 +99,23 @@ type value struct {
 
 func (v value) list(body []byte) bool { return v.Len() > 0 && body[v.Start] == '[' }
 
-// request reads the top: where the messages are, and what is around them.
-func (r *reader) request(maxDepth int) (list jsonscan.Span, err error) {
-	s := jsonscan.New(r.body, maxDepth)
-	found := false
-	err = s.Object(requestKeys, func(key []byte) error {
+// member reads what is at the top: the messages, and what is around them.
+func (r *reader) member(s *jsonscan.Scanner) func(key []byte) error {
+	return func(key []byte) error {
+		r.keys = append(r.keys, string(key))
+		if list := string(key) == "input"; (list || string(key) == "messages") && list == (r.d.Shape == Responses) {
+			return r.list(s)
+		}
 		kind := s.Kind()
-		v, err := r.value(s, 0)
+		v, err := r.value(s)
 		if err != nil {
 			return err
 		}
 		switch string(key) {
 		case "model":
+			if !v.isStr && kind != 'n' {
+				return errNoModel
+			}
 			r.d.Model = string(r.text(v))
 		case "stream":
 			r.d.Stream = kind == 't'
@@ -92,45 +125,69 @@ func (r *reader) request(maxDepth int) (list jsonscan.Span, err error) {
 			if string(key) == "tools" && v.list(r.body) {
 				r.d.tools = v.Span
 			}
-			r.d.lasting(v.Of(r.body))
+			r.d.Lasts = max(r.d.Lasts, lasting(v.Of(r.body)))
 		case "cache_control": // on the last block, wherever that is
 			r.trails = r.d.Shape == Messages && kind == '{'
-			r.d.lasting(v.Of(r.body))
+			r.d.Lasts = max(r.d.Lasts, lasting(v.Of(r.body)))
 		case "prompt_cache_retention":
 			if string(r.text(v)) == "24h" {
 				r.d.Lasts = max(r.d.Lasts, 24*time.Hour)
 			}
-		case "messages", "input":
-			if (string(key) == "input") == (r.d.Shape == Responses) {
-				list = v.Span
-				found = v.list(r.body) || v.isStr && r.d.Shape == Responses
-			}
 		}
 		return nil
-	})
-	if err == nil {
-		err = s.End()
 	}
-	if err == nil && !found {
-		err = errNoMessages
-	}
-	return list, err
 }
 
-// value passes the value before s, which reads the body from offset at.
-func (r *reader) value(s *jsonscan.Scanner, at int) (v value, err error) {
+// list reads the messages. An input may be a string: then there are none.
+func (r *reader) list(s *jsonscan.Scanner) error {
+	if s.Kind() != '[' {
+		r.found = s.Kind() == '"' && r.d.Shape == Responses
+		return nil
+	}
+	r.found, r.inside, r.lasted = true, true, r.d.Lasts
+	if err := s.Array(r.element(s)); err != nil {
+		return err
+	}
+	r.listed()
+	return nil
+}
+
+// listed is called where the messages end, before what stands behind them is read.
+func (r *reader) listed() {
+	r.inside = false
+	r.stand()
+}
+
+// element reads one message.
+func (r *reader) element(s *jsonscan.Scanner) func() error {
+	read := r.chat
+	switch r.d.Shape {
+	case Messages:
+		read = r.messages
+	case Responses:
+		read = r.item
+	}
+	return func() error {
+		if s.Kind() != '{' {
+			if _, err := s.Skip(); err != nil {
+				return err
+			}
+			return errNoObject
+		}
+		return read(s)
+	}
+}
+
+// value passes the value before s.
+func (r *reader) value(s *jsonscan.Scanner) (v value, err error) {
 	if s.Kind() == '"' {
-		start := s.Pos() + at
+		start := s.Pos()
 		v.str, err = s.Str()
-		v.str.Start += at
-		v.str.End += at
 		v.isStr = true
-		v.Span = jsonscan.Span{Start: start, End: s.Pos() + at}
+		v.Span = jsonscan.Span{Start: start, End: s.Pos()}
 		return v, err
 	}
 	v.Span, err = s.Skip()
-	v.Start += at
-	v.End += at
 	return v, err
 }
 
@@ -143,46 +200,29 @@ func (r *reader) text(v value) []byte {
 	return jsonscan.AppendText(nil, raw)
 }
 
-// list walks an array that has been scanned: each reads the element at an offset and says where
-// it ends. What is no array has no elements.
-func (r *reader) list(span jsonscan.Span, each func(at int) (end int, err error)) error {
+// each has a second look at a list: at every element that is there. What is no list has none.
+func (r *reader) each(span jsonscan.Span, look func(s *jsonscan.Scanner) error) error {
 	if span.Len() == 0 || r.body[span.Start] != '[' {
 		return nil
 	}
-	for at := r.space(span.Start + 1); r.body[at] != ']'; {
-		end, err := each(at)
-		if err != nil {
-			return err
-		}
-		if at = r.space(end); r.body[at] == ',' {
-			at = r.space(at + 1)
-		}
-	}
-	return nil
+	s := jsonscan.Inside(r.body, span.Start, 0, 0)
+	return s.Array(func() error { return look(s) })
 }
 
-func (r *reader) space(at int) int {
-	for r.body[at] <= ' ' {
-		at++
-	}
-	return at
-}
-
-// object reads the object at an offset: member gets each key and value.
-func (r *reader) object(at int, protocol []string, member func(key []byte, v value)) (jsonscan.Span, error) {
-	s := jsonscan.New(r.body[at:], 0)
+// object reads the object before s: member gets each key and value. What is no object has none.
+func (r *reader) object(s *jsonscan.Scanner, protocol []string, member func(key []byte, v value)) (jsonscan.Span, error) {
 	if s.Kind() != '{' {
-		_, err := s.Skip()
-		return jsonscan.Span{Start: at, End: at + s.Pos()}, err
+		return s.Skip()
 	}
+	start := s.Pos()
 	err := s.Object(protocol, func(key []byte) error {
-		v, err := r.value(s, at)
+		v, err := r.value(s)
 		if err == nil {
 			member(key, v)
 		}
 		return err
 	})
-	return jsonscan.Span{Start: at, End: at + s.Pos()}, err
+	return jsonscan.Span{Start: start, End: s.Pos()}, err
 }
 
 // number is the number of a call's id.
@@ -198,8 +238,13 @@ func (r *reader) number(id []byte) int {
 
 // message ends a message: it weighs so much, and is said by the model or the user, or not.
 func (r *reader) message(span jsonscan.Span, weight int, spoken bool) {
-	r.d.Messages = append(r.d.Messages, Message{Span: span, Bytes: weight, spoken: spoken})
+	if r.mark.edge > 0 {
+		r.d.Breakpoint, r.d.edge = len(r.d.Messages), r.mark.edge
+	}
+	r.d.Lasts = max(r.d.Lasts, r.mark.lasts)
+	r.d.Messages = append(r.d.Messages, Message{Span: span, Bytes: weight, spoken: spoken, open: r.open, mark: r.mark})
 	r.total += weight
+	r.mark = mark{}
 }
 
 // begin starts a turn with the message that is being read.
@@ -218,11 +263,15 @@ func (r *reader) extend() {
 
 // called notes a call of the last turn.
 func (r *reader) called(id, name value) {
-	c := &r.calls[r.number(r.text(id))]
-	c.turn = len(r.d.Turns) - 1
-	if text := r.text(name); len(text) > 0 && string(text) != c.name {
-		c.name = string(text)
+	n := naming{message: len(r.d.Messages), number: r.number(r.text(id)), turn: len(r.d.Turns) - 1}
+	c := &r.calls[n.number]
+	if text := r.text(name); string(text) == c.name {
+		n.name = c.name
+	} else {
+		n.name = string(text)
 	}
+	n.apply(c)
+	r.log = append(r.log, n)
 }
 
 // answered notes a result that begins so many bytes into the message that is being read.
@@ -269,19 +318,19 @@ func (r *reader) content(v value, lists bool) (c texts, edge int, err error) {
 		return texts{weight: v.Len()}, 0, nil
 	}
 	c.plain = lists
-	err = r.list(v.Span, func(at int) (int, error) {
-		b, err := r.block(at)
+	err = r.each(v.Span, func(s *jsonscan.Scanner) error {
+		b, err := r.block(s)
 		if b.cached {
 			edge = b.End
 		}
 		c.weight += b.weight()
 		if !b.isText() {
 			c.plain = false
-			return b.End, err
+			return err
 		}
 		c.spans = append(c.spans, b.text.str.Span)
 		c.chars += b.text.str.Chars
-		return b.End, err
+		return err
 	})
 	return c, edge, err
 }
@@ -300,8 +349,8 @@ type block struct {
 	extra   int // bytes of cache_control
 }
 
-func (r *reader) block(at int) (b block, err error) {
-	b.Span, err = r.object(at, blockKeys, func(key []byte, v value) {
+func (r *reader) block(s *jsonscan.Scanner) (b block, err error) {
+	b.Span, err = r.object(s, blockKeys, func(key []byte, v value) {
 		switch string(key) {
 		case "type":
 			b.kind = r.text(v)
@@ -319,7 +368,7 @@ func (r *reader) block(at int) (b block, err error) {
 			b.failed = r.body[v.Start] == 't'
 		case "cache_control":
 			b.cached = r.body[v.Start] != 'n'
-			r.d.lasting(v.Of(r.body))
+			r.mark.lasts = max(r.mark.lasts, lasting(v.Of(r.body)))
 			b.extra = len(`,"cache_control":`) + v.Len()
 		}
 	})
@@ -368,6 +417,6 @@ func (r *reader) finish() {
 // breakAt notes a cache_control in the message that is being read, on what ends at edge.
 func (r *reader) breakAt(edge int) {
 	if edge > 0 {
-		r.d.Breakpoint, r.d.edge = len(r.d.Messages), edge
+		r.mark.edge = edge
 	}
 }

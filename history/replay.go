@@ -1,6 +1,9 @@
 package history
 
-import "sort"
+import (
+	"slices"
+	"sort"
+)
 
 // step is a move of the boundary: at the request with so many tool turns, results of turns before
 // upto were masked.
@@ -90,20 +93,23 @@ type moment struct {
 func (b *book) saved(sweeps map[int]bool, move func(moment) bool) []step {
 	var out []step
 	waiting := b.byDue()
+	cleared := make([]int, len(b.gain)+1) // what earlier moves took out before each result
 	masked := make([]bool, len(b.gain))
 	var pending []int
+	first := never // of them
 	m := moment{}
 	for t := 1; t < len(b.size); t++ {
-		for _, i := range waiting[t] {
-			pending = append(pending, i)
-			m.clear += b.gain[i]
+		for ; len(waiting) > 0 && b.due[waiting[0]] <= t; waiting = waiting[1:] {
+			pending = append(pending, waiting[0])
+			first = min(first, waiting[0])
+			m.clear += b.gain[waiting[0]]
 		}
 		m.turn, m.sweep = t, sweeps[t]
 		m.plain, m.lastAll = b.size[t], b.size[t-1]
 		m.size, m.last = m.plain-m.cleared, m.lastAll-m.cleared
 		m.rest, m.window = 0, 0
 		if m.clear > 0 {
-			m.rest = m.last - b.position(pending, masked)
+			m.rest = m.last - (b.d.Results[first].before - cleared[first])
 			m.window = b.size[t-1] - b.from[t-b.p.WindowTurns]
 		}
 		if moves := move(m); m.clear == 0 || !moves && !m.sweep {
@@ -113,29 +119,33 @@ func (b *book) saved(sweeps map[int]bool, move func(moment) bool) []step {
 		for _, i := range pending {
 			masked[i] = true
 		}
+		for i, gain := range b.gain {
+			cleared[i+1] = cleared[i]
+			if masked[i] {
+				cleared[i+1] += gain
+			}
+		}
 		m.cleared += m.clear
-		m.clear, pending = 0, pending[:0]
+		m.clear, pending, first = 0, pending[:0], never
 	}
 	return out
 }
 
-// byDue are the results to mask by the request from which on they may be.
-func (b *book) byDue() map[int][]int {
-	out := map[int][]int{}
+// byDue are the results to mask in the order in which they may be.
+func (b *book) byDue() []int {
+	var out []int
 	for i, gain := range b.gain {
 		if gain > 0 {
-			out[b.due[i]] = append(out[b.due[i]], i)
+			out = append(out, i)
 		}
 	}
+	slices.SortStableFunc(out, func(i, j int) int { return b.due[i] - b.due[j] })
 	return out
 }
 
 // position is what weighs before the first of some results, as the conversation stands masked.
 func (b *book) position(pending []int, masked []bool) int {
-	first := pending[0]
-	for _, i := range pending {
-		first = min(first, i)
-	}
+	first := slices.Min(pending)
 	at := b.d.Results[first].before
 	for i, gain := range b.gain[:first] {
 		if masked[i] {

@@ -1,14 +1,14 @@
 package history
 
-import "errors"
+import "github.com/ctxgate/ctxgate/jsonscan"
 
 // item reads one item of an OpenAI responses input. A turn is what the model said in one go: the
 // function calls since the client last spoke, with whatever reasoning is between them.
-func (r *reader) item(at int) (int, error) {
+func (r *reader) item(s *jsonscan.Scanner) error {
 	var kind, role []byte
 	var id, name, output, content value
 	cached := false
-	span, err := r.object(at, messageKeys, func(key []byte, v value) {
+	span, err := r.object(s, messageKeys, func(key []byte, v value) {
 		switch string(key) {
 		case "type":
 			kind = r.text(v)
@@ -26,8 +26,8 @@ func (r *reader) item(at int) (int, error) {
 			cached = r.body[v.Start] != 'n'
 		}
 	})
-	if err != nil || r.body[at] != '{' {
-		return span.End, errors.Join(err, r.mustBeObject(at))
+	if err != nil {
+		return err
 	}
 	if cached {
 		r.breakAt(span.End)
@@ -42,7 +42,7 @@ func (r *reader) item(at int) (int, error) {
 	case "function_call_output":
 		text, edge, err := r.content(output, true)
 		if err != nil {
-			return span.End, err
+			return err
 		}
 		r.breakAt(edge)
 		r.answered(id, text, 0)
@@ -53,14 +53,14 @@ func (r *reader) item(at int) (int, error) {
 		spoken = true
 		text, edge, err := r.content(content, true)
 		if err != nil {
-			return span.End, err
+			return err
 		}
 		r.breakAt(edge)
 		weight += text.weight - content.Len()
 		r.open = r.open && string(role) == "assistant"
 	}
 	r.message(span, weight, spoken)
-	return span.End, nil
+	return nil
 }
 
 // functionCall begins a turn, or goes on with the one to which nobody has answered yet.

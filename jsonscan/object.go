@@ -20,34 +20,100 @@ func (s *Scanner) Members(member func(key []byte) error) error {
 }
 
 func (s *Scanner) object(seen *keySet, protocol []string, member func(key []byte) error) error {
-	if s.Kind() != '{' {
-		return s.unexpected(s.pos)
+	if empty, err := s.enter('{'); empty || err != nil {
+		return err
 	}
-	if s.depth >= s.limit {
-		return s.fail(s.pos, TooDeep)
+	return s.members(seen, protocol, member)
+}
+
+// MoreMembers is Object from behind one of its members on, given the keys up to there.
+func (s *Scanner) MoreMembers(keys, protocol []string, member func(key []byte) error) error {
+	var seen keySet
+	for _, key := range keys {
+		seen.add([]byte(key))
 	}
-	s.depth++
-	s.pos++
-	if s.Kind() == '}' {
-		s.pos++
-		s.depth--
-		return nil
+	if more, err := s.leave('}'); !more || err != nil {
+		return err
 	}
+	return s.members(&seen, protocol, member)
+}
+
+func (s *Scanner) members(seen *keySet, protocol []string, member func(key []byte) error) error {
 	for {
 		if err := s.member(seen, protocol, member); err != nil {
 			return err
 		}
-		switch s.Kind() {
-		case ',':
-			s.pos++
-		case '}':
-			s.pos++
-			s.depth--
-			return nil
-		default:
-			return s.unexpected(s.pos)
+		if more, err := s.leave('}'); !more || err != nil {
+			return err
 		}
 	}
+}
+
+// Array reads the array at the cursor. It calls each with the cursor before every element; each may
+// pass the element with any method, or leave it, and then it is skipped.
+func (s *Scanner) Array(each func() error) error {
+	if empty, err := s.enter('['); empty || err != nil {
+		return err
+	}
+	return s.elements(each)
+}
+
+// MoreElements is Array from behind one of its elements on.
+func (s *Scanner) MoreElements(each func() error) error {
+	if more, err := s.leave(']'); !more || err != nil {
+		return err
+	}
+	return s.elements(each)
+}
+
+func (s *Scanner) elements(each func() error) error {
+	for {
+		before := s.pos
+		if err := each(); err != nil {
+			return err
+		}
+		if s.pos == before {
+			if _, err := s.Skip(); err != nil {
+				return err
+			}
+		}
+		if more, err := s.leave(']'); !more || err != nil {
+			return err
+		}
+	}
+}
+
+// enter opens the container at the cursor, and closes it when there is nothing in it.
+func (s *Scanner) enter(bracket byte) (empty bool, err error) {
+	if s.Kind() != bracket {
+		return false, s.unexpected(s.pos)
+	}
+	if s.depth >= s.limit {
+		return false, s.fail(s.pos, TooDeep)
+	}
+	s.depth++
+	s.pos++
+	if s.Kind() != bracket+2 { // ']' is '['+2 and '}' is '{'+2
+		return false, nil
+	}
+	s.pos++
+	s.depth--
+	return true, nil
+}
+
+// leave passes what follows a member or an element: a comma, or the end of the container.
+func (s *Scanner) leave(bracket byte) (more bool, err error) {
+	switch s.Kind() {
+	case ',':
+		s.pos++
+		s.Kind() // an element that is left must not look passed for the space before it
+		return true, nil
+	case bracket:
+		s.pos++
+		s.depth--
+		return false, nil
+	}
+	return false, s.unexpected(s.pos)
 }
 
 func (s *Scanner) member(seen *keySet, protocol []string, member func(key []byte) error) error {
@@ -93,39 +159,14 @@ func (s *Scanner) SkipStrict() (Span, error) {
 			return err
 		})
 	case '[':
-		err = s.arrayStrict()
+		err = s.Array(func() error {
+			_, err := s.SkipStrict()
+			return err
+		})
 	default:
 		_, err = s.Skip()
 	}
 	return Span{start, s.pos}, err
-}
-
-func (s *Scanner) arrayStrict() error {
-	if s.depth >= s.limit {
-		return s.fail(s.pos, TooDeep)
-	}
-	s.depth++
-	s.pos++
-	if s.Kind() == ']' {
-		s.pos++
-		s.depth--
-		return nil
-	}
-	for {
-		if _, err := s.SkipStrict(); err != nil {
-			return err
-		}
-		switch s.Kind() {
-		case ',':
-			s.pos++
-		case ']':
-			s.pos++
-			s.depth--
-			return nil
-		default:
-			return s.unexpected(s.pos)
-		}
-	}
 }
 
 // folds says whether key is one of names in other letters. EqualFold knows the letters beyond

@@ -99,6 +99,14 @@ func New(data []byte, depth int) *Scanner {
 	return &Scanner{data: data, limit: depth}
 }
 
+// Inside starts at an offset of data inside so many containers, where somebody has checked what
+// stands before it.
+func Inside(data []byte, offset, open, depth int) *Scanner {
+	s := New(data, depth)
+	s.pos, s.depth = offset, open
+	return s
+}
+
 // Pos is the offset of the next byte to read.
 func (s *Scanner) Pos() int { return s.pos }
 

@@ -44,3 +44,44 @@ func AppendSpliced(dst, data []byte, edits []Edit) []byte {
 	}
 	return append(dst, data[at:]...)
 }
+
+// Spliced reads data with the edits made, without building the result in memory.
+type Spliced struct {
+	data  []byte
+	at    int
+	edits []Edit
+	text  []byte // what is left of the edit before at
+}
+
+// NewSpliced makes a reader of data with the edits, which are in order and do not overlap.
+func NewSpliced(data []byte, edits []Edit) *Spliced { return &Spliced{data: data, edits: edits} }
+
+// Read implements [io.Reader].
+func (s *Spliced) Read(p []byte) (n int, err error) {
+	for n < len(p) {
+		if len(s.text) > 0 {
+			k := copy(p[n:], s.text)
+			s.text = s.text[k:]
+			n += k
+			continue
+		}
+		end := len(s.data)
+		if len(s.edits) > 0 {
+			end = s.edits[0].Start
+		}
+		k := copy(p[n:], s.data[s.at:end])
+		s.at += k
+		n += k
+		switch {
+		case s.at < end:
+			return n, nil
+		case len(s.edits) == 0:
+			if n == 0 {
+				return 0, io.EOF
+			}
+			return n, nil
+		}
+		s.text, s.at, s.edits = s.edits[0].Text, s.edits[0].End, s.edits[1:]
+	}
+	return n, nil
+}

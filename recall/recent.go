@@ -35,6 +35,9 @@ func newRecent(ttl time.Duration) *recent {
 	return &recent{span: min(recentSpan, ttl/8), seeds: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}, now: map[mark]string{}}
 }
 
+// Sure is for how long an id that KeepAll gave can be used again without asking it.
+func (r *Recall) Sure() time.Duration { return r.recent.span / 2 }
+
 func (c *recent) mark(tenant string, t *Text) (m mark) {
 	for i, seed := range c.seeds {
 		var h maphash.Hash

@@ -11,7 +11,12 @@ import (
 func TestReads(t *testing.T) {
 	for _, n := range []int64{0, 1, first - 1, first, first + 1, trusted, trusted + 1, 5 << 20} {
 		want := bytes.Repeat([]byte("x"), int(n))
-		for name, read := range map[string]func(io.Reader, int64, int64) ([]byte, error){"claimed": Claimed, "sized": Sized} {
+		for name, read := range map[string]func(io.Reader, int64, int64) ([]byte, error){
+			"claimed": Claimed, "sized": Sized,
+			"into": func(r io.Reader, size, limit int64) ([]byte, error) {
+				return Into(make([]byte, 7, 2<<20), r, size, limit)
+			},
+		} {
 			for _, size := range []int64{n, -1} {
 				got, err := read(bytes.NewReader(want), size, n)
 				if err != nil || !bytes.Equal(got, want) {
@@ -35,5 +40,16 @@ func TestErrors(t *testing.T) {
 	}
 	if _, err := Sized(bytes.NewReader([]byte("ab")), 3, 10); !errors.Is(err, io.ErrUnexpectedEOF) {
 		t.Errorf("a short body: %v", err)
+	}
+}
+
+// I9: what is claimed and does not come takes no memory, and is no body.
+func TestClaimsThatAreNotKept(t *testing.T) {
+	if _, err := Claimed(bytes.NewReader(make([]byte, trusted+5)), 1<<40, 1<<41); !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("a short body: %v", err)
+	}
+	room := make([]byte, 0, 8)
+	if got, err := Into(room, bytes.NewReader([]byte("abcdefgh")), 8, 10); err != nil || &got[0] != &room[:1][0] {
+		t.Errorf("room that is there was not used: %q, %v", got, err)
 	}
 }

@@ -1,0 +1,216 @@
+package history
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/ctxgate/ctxgate/jsonscan"
+)
+
+// resumed says whether a conversation was read from where another ended.
+func resumed(d *Dialogue) bool { return d.stands != nil && d.stands.text != nil }
+
+// I2, R23: what is remembered of earlier requests changes nothing that comes of a later one: not
+// when a conversation grows, branches, or shrinks, nor when its client moves marks, drops thinking,
+// or writes texts in another way.
+func TestI2RecentChangesNothing(t *testing.T) {
+	for _, shape := range shapes {
+		hits, asked := 0, 0
+		for seed := range uint64(4) {
+			h, n := playRecent(t, shape, seed)
+			hits, asked = hits+h, asked+n
+		}
+		t.Logf("%s: %d of %d requests were read from where another ended", shape, hits, asked)
+		if hits < asked/3 {
+			t.Errorf("%s: %d of %d requests were read from where another ended", shape, hits, asked)
+		}
+	}
+}
+
+func playRecent(t *testing.T, shape Shape, seed uint64) (hits, asked int) {
+	t.Helper()
+	rnd := rand.New(rand.NewPCG(seed, 99))
+	m := NewRecent(4<<20, 0)
+	talks := []talk{makeTalk(seed, 50), makeTalk(seed, 50), makeTalk(seed+100, 50)}
+	branch := len(talks[1]) * 3 / 4
+	talks[1] = append(slices.Clone(talks[1][:branch]), talks[2][branch:]...) // begins as the first
+	p, c := anyPolicy(rnd)
+	l := look{}
+	for step := range 30 {
+		if rnd.IntN(10) == 0 {
+			p, c = anyPolicy(rnd)
+		}
+		if rnd.IntN(4) == 0 {
+			l = look{thinking: rnd.IntN(8) == 0, lists: rnd.IntN(8) == 0, system: pick(rnd, "", "", "", "Another.")}
+		}
+		if shape == Messages {
+			l.marks = pick(rnd, nil, []int{0}, []int{0, 2}, []int{step % 5})
+		}
+		full := talks[rnd.IntN(len(talks))]
+		ends := full.requests()
+		body := full[:ends[min(len(ends)-1, len(ends)/3+step+rnd.IntN(3))]].render(shape, l)
+		less := rnd.IntN(40)
+		got, err := m.Read("owner", shape, body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if asked++; resumed(got) {
+			hits++
+		}
+		compareDialogues(t, got, mustRead(t, shape, body))
+		comparePlans(t, body, got, mustRead(t, shape, body), p, c, less)
+		m.Keep(got)
+		clear(body) // the memory has its own
+	}
+	return hits, asked
+}
+
+func compareDialogues(t *testing.T, got, want *Dialogue) {
+	t.Helper()
+	if got.Model != want.Model || got.Stream != want.Stream || got.Breakpoint != want.Breakpoint || got.edge != want.edge ||
+		got.Lasts != want.Lasts || got.base != want.base || got.tools != want.tools || !slices.Equal(got.front, want.front) {
+		t.Fatalf("the request differs:\n%+v\n%+v", got, want)
+	}
+	if !slices.Equal(got.Messages, want.Messages) || !slices.Equal(got.Turns, want.Turns) || len(got.Results) != len(want.Results) {
+		t.Fatalf("messages or turns differ")
+	}
+	for i := range got.Results {
+		a, b := got.Results[i], want.Results[i]
+		if got.looksFailed(i) != want.looksFailed(i) {
+			t.Fatalf("result %d looks failed, or not", i)
+		}
+		a.failed, a.gained, a.placed = b.failed, b.gained, b.placed // what was found out
+		if !reflect.DeepEqual(a, b) {
+			t.Fatalf("result %d:\n%+v\n%+v", i, a, b)
+		}
+	}
+	for _, turn := range []int{1, len(want.Turns) / 2, len(want.Turns)} {
+		if got.Prefix(turn) != want.Prefix(turn) {
+			t.Fatalf("the prefix of turn %d differs", turn)
+		}
+	}
+	if got.Front() != want.Front() || got.Tokens() != want.Tokens() {
+		t.Fatal("the front, or the size, differs")
+	}
+}
+
+// comparePlans plans with results that are sent shorter, or not.
+func comparePlans(t *testing.T, body []byte, got, want *Dialogue, p Policy, c Cache, less int) {
+	t.Helper()
+	if less < 10 {
+		for _, d := range []*Dialogue{got, want} {
+			shorter := make([]int, len(d.Results))
+			for i := range shorter {
+				shorter[i] = min(less, d.Results[i].raw())
+			}
+			d.Reduced(shorter)
+		}
+	}
+	events := []Event{{Kind: Sweep, Turn: len(want.Turns) / 2, Prefix: want.Prefix(len(want.Turns) / 2)}}
+	a, b := got.Plan(p, c, got.Own(events)), want.Plan(p, c, want.Own(events))
+	if !slices.Equal(a.Cuts, b.Cuts) || !slices.Equal(a.Latch, b.Latch) {
+		t.Fatalf("plans differ:\n%v\n%v", a.Cuts, b.Cuts)
+	}
+	spliced := func(p *Plan) []byte {
+		var edits []jsonscan.Edit
+		for i := range p.Cuts {
+			edits = p.AppendEdits(edits, i, someID)
+		}
+		return jsonscan.AppendSpliced(nil, body, edits)
+	}
+	if x, y := spliced(a), spliced(b); !bytes.Equal(x, y) {
+		t.Fatalf("masked bodies differ from byte %d on", common(x, y))
+	}
+}
+
+// I7: what stands behind the part of a request that was read before is read as strictly as ever,
+// also together with it.
+func TestI7RecentIsStrict(t *testing.T) {
+	body := string(even(30, 50, 400).render(Chat, look{}))
+	last := strings.LastIndex(body, "]")
+	for name, bad := range map[string]string{
+		"a key twice":              body[:len(body)-1] + `,"model":"m-2"}`,
+		"the list twice":           body[:len(body)-1] + `,"messages":[]}`,
+		"a key in other letters":   body[:len(body)-1] + `,"Messages":[]}`,
+		"data behind it":           body + "{}",
+		"an end too early":         body[:last],
+		"no end":                   body[:last+1],
+		"a comma and nothing":      body[:last] + "," + body[last:],
+		"a message that is none":   body[:last] + ",7" + body[last:],
+		"a key twice in a message": body[:last] + `,{"role":"user","role":"tool"}` + body[last:],
+		"bad text in a message":    body[:last] + ",{\"content\":\"\xff\"}" + body[last:],
+		"nested too deep":          body[:last] + `,{"content":` + strings.Repeat("[", 70) + strings.Repeat("]", 70) + "}" + body[last:],
+	} {
+		m := NewRecent(1<<20, 64)
+		d, err := m.Read("", Chat, []byte(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.Keep(d)
+		_, want := Read(Chat, []byte(bad), 64)
+		if _, got := m.Read("", Chat, []byte(bad)); want == nil || got == nil || got.Error() != want.Error() {
+			t.Errorf("%s: got %v, want %v", name, got, want)
+		}
+	}
+}
+
+// I9: no more is remembered than was asked for, and nothing of one owner for another.
+func TestI9RecentIsBounded(t *testing.T) {
+	m := NewRecent(256<<10, 0)
+	for i := range 50 {
+		body := even(30, 50, 400+i).render(Chat, look{})
+		d, err := m.Read(fmt.Sprint(i%2), Chat, body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.Keep(d)
+		held := 0
+		for _, half := range []map[beginning][]*standing{m.now, m.before} {
+			for _, list := range half {
+				for _, s := range list {
+					held += s.text.size()
+				}
+			}
+		}
+		if held > 256<<10 {
+			t.Fatalf("%d bytes are held", held)
+		}
+		other, err := m.Read("another", Chat, body)
+		if err != nil || resumed(other) {
+			t.Fatalf("another owner's conversation was found: %v", err)
+		}
+	}
+}
+
+// Many requests of few conversations at once do not get into each other's way.
+func TestRecentAtOnce(t *testing.T) {
+	m := NewRecent(4<<20, 0)
+	var wg sync.WaitGroup
+	for worker := range 8 {
+		wg.Go(func() {
+			full := makeTalk(uint64(worker%3), 40)
+			for _, end := range full.requests() {
+				body := full[:end].render(Responses, look{})
+				d, err := m.Read("", Responses, body)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				plan := d.Plan(DefaultPolicy(), Cache{}, nil)
+				for i := range plan.Cuts {
+					plan.Edits(i, someID)
+				}
+				m.Keep(d)
+				d.Prefix(len(d.Turns)) // d can still be looked at
+				d.Replies()
+			}
+		})
+	}
+	wg.Wait()
+}
