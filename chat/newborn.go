@@ -116,6 +116,9 @@ func (w *midwife) shorten(ctx context.Context, u rule, raw []byte) []jsonscan.Ed
 
 // cut keeps the originals of those that plan does not mask, and adds the edits for what was kept.
 func (w *midwife) cut(ctx context.Context, o Outgoing, talk *history.Dialogue, plan *history.Plan, born []newborn, out *Shrunk) {
+	if len(born) == 0 {
+		return
+	}
 	masked := map[int]bool{}
 	for _, c := range plan.Cuts {
 		masked[c.Result] = true

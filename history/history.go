@@ -93,6 +93,8 @@ type Message struct {
 	jsonscan.Span
 	Bytes int // what it weighs: its bytes without what clients add and take away between turns
 
+	total int // what it and all messages before it weighed as they came
+
 	spoken bool // by the model or the user, not by a tool
 	open   bool // after it, results are still part of the last turn
 	mark   mark
@@ -171,9 +173,8 @@ func (d *Dialogue) TokensUpTo(turns int) int {
 }
 
 func (d *Dialogue) weigh(messages int) int {
-	n := 0
-	for _, m := range d.Messages[:messages] {
-		n += m.Came()
+	if messages == 0 {
+		return 0
 	}
-	return n
+	return d.Messages[messages-1].total
 }

@@ -242,8 +242,8 @@ func (r *reader) message(span jsonscan.Span, weight int, spoken bool) {
 		r.d.Breakpoint, r.d.edge = len(r.d.Messages), r.mark.edge
 	}
 	r.d.Lasts = max(r.d.Lasts, r.mark.lasts)
-	r.d.Messages = append(r.d.Messages, Message{Span: span, Bytes: weight, spoken: spoken, open: r.open, mark: r.mark})
 	r.total += weight
+	r.d.Messages = append(r.d.Messages, Message{Span: span, Bytes: weight, total: r.total, spoken: spoken, open: r.open, mark: r.mark})
 	r.mark = mark{}
 }
 

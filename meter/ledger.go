@@ -207,7 +207,7 @@ func (l *ledger) share(r *reckoning, saved int64) {
 		worth[cut.Tool] += w
 		sum += w
 		t := l.tool(r, cut.Tool)
-		t.Results++
+		t.Results += int64(max(1, cut.Results))
 		t.Tokens += whole(r.scale * float64(cut.Tokens))
 	}
 	if sum <= 0 {

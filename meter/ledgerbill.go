@@ -53,12 +53,13 @@ type Entry struct {
 	Burden   Burden
 }
 
-// Cut is what was taken out of one tool result.
+// Cut is what was taken out of results of one tool.
 type Cut struct {
-	Tool   string
-	Tokens int
-	Born   bool // it never was in a request
-	New    bool // no request before this one was without it
+	Tool    string
+	Results int // how many; 0 is one
+	Tokens  int
+	Born    bool // it never was in a request
+	New     bool // no request before this one was without it
 }
 
 // Burden is what a request carries only because something is cut.

@@ -2,6 +2,7 @@ package recall
 
 import (
 	"context"
+	"time"
 
 	"github.com/ctxgate/ctxgate/state"
 )
@@ -54,7 +55,16 @@ func (r *Recall) GetNote(ctx context.Context, tenant, name string) ([]byte, erro
 	}
 	value, err := unseal(aead, key, manifestPart, sealed)
 	if err == nil {
-		_, _ = r.store.Touch(ctx, key) // a store that cannot note that can still be read
+		r.renew(ctx, tenant, key)
 	}
 	return value, err
+}
+
+// renew lets a note live on that is read, now and then: it is read with every request.
+func (r *Recall) renew(ctx context.Context, tenant, key string) {
+	m := r.recent.mark(tenant, &Text{Raw: [][]byte{[]byte(key)}, From: Origin{Server: "note"}})
+	if now := time.Now(); r.recent.id(m, now) == "" {
+		_, _ = r.store.Touch(ctx, key) // a store that cannot note that can still be read
+		r.recent.note(m, key, now)
+	}
 }

@@ -29,6 +29,8 @@ package recall
 import (
 	"context"
 	"errors"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/semaphore"
@@ -83,7 +85,9 @@ type Recall struct {
 	spill *semaphore.Weighted
 	codec *codec
 
-	recent *recent
+	recent  *recent
+	keys    sync.Map // tenantKeys by tenant
+	derived atomic.Int64
 }
 
 // New makes a Recall over a store. The secret is the root of every id and key: all replicas

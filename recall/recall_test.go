@@ -182,6 +182,7 @@ func TestIDsAreDeterministic(t *testing.T) {
 	}
 	other, _ := shrink(t, a, "other", body, DefaultPolicy())
 	b.root = []byte("another secret of at least 32 bytes")
+	b.keys.Clear()
 	third, _ := shrink(t, b, "t", body, DefaultPolicy())
 	ids := map[string]bool{idIn(t, unquote(t, outA)): true, idIn(t, unquote(t, other)): true, idIn(t, unquote(t, third)): true}
 	if len(ids) != 3 {

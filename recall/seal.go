@@ -22,7 +22,23 @@ type tenantKeys struct {
 	seal []byte // the root of the keys that seal originals
 }
 
+// keysOf are a tenant's keys. Deriving them takes longer than most of what they are used for.
 func (r *Recall) keysOf(tenant string) tenantKeys {
+	if k, ok := r.keys.Load(tenant); ok {
+		return k.(tenantKeys)
+	}
+	k := r.derive(tenant)
+	if r.derived.Add(1) > maxTenants { // whoever names ever new ones makes the others derive again
+		r.keys.Clear()
+		r.derived.Store(0)
+	}
+	r.keys.Store(tenant, k)
+	return k
+}
+
+const maxTenants = 1 << 12
+
+func (r *Recall) derive(tenant string) tenantKeys {
 	derive := func(use string, n int) []byte {
 		key, err := hkdf.Expand(sha256.New, r.root, "ctxgate/"+use+"/v1\x00"+tenant, n)
 		if err != nil {
