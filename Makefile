@@ -8,7 +8,7 @@ TOOL := go tool -modfile=tools/go.mod
 FUZZTIME ?= 10s
 PRUNEBENCH ?= ../shared/prunebench
 
-.PHONY: help check test fuzz fuzz-long e2e peers conformance chaos chaos-short bench cachecost cachecost-short prunebench kindness docs build cross lint vuln drift cover
+.PHONY: help check test fuzz fuzz-long e2e peers conformance chaos chaos-short bench bench-model cachecost cachecost-short prunebench kindness docs build cross lint vuln drift cover
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-11s %s\n", $$1, $$2}'
@@ -49,8 +49,11 @@ chaos: ## everything that can go wrong, in full (ten minutes)
 chaos-short: ## the same, in short
 	go test -timeout 15m -v ./e2e/chaos/ | grep -vE '^(=== |    --- PASS|        --- PASS)'
 
-bench: ## masking beside copy, encoding/json and jsontext, and pruning beside grep, as ratios
+bench: ## masking beside copy, encoding/json and jsontext, pruning beside grep, the model's door beside a bare proxy and nginx, as ratios
 	go run ./internal/bench
+
+bench-model: ## the model's door beside a bare proxy and nginx, in full (eight minutes)
+	go run ./internal/bench model
 
 cachecost: ## what masking old tool results does to the bill, by the bill of a provider that caches (two minutes)
 	go run ./internal/cachecost

@@ -48,7 +48,7 @@ func TestBirthShortensAndGivesBack(t *testing.T) {
 					}
 				}
 			}
-			if shortened != len(done.Cleared) || done.Moved {
+			if shortened != results(done) || done.Moved {
 				t.Errorf("%s, %s: %d shortened, %+v", shape, how, shortened, done)
 			}
 			for _, c := range done.Cleared {
@@ -91,7 +91,7 @@ func TestBirthGrowsByItsEnd(t *testing.T) {
 					}
 				}
 				last = strings.TrimSuffix(got, "]}")
-				born += len(done.Cleared)
+				born += results(done)
 				if done.Moved {
 					moves++
 				}
@@ -305,4 +305,13 @@ func TestBirthConfig(t *testing.T) {
 	if problems := bad.Validate(); len(problems) != 7 {
 		t.Errorf("%d: %v", len(problems), problems)
 	}
+}
+
+// results is from how many something was taken out.
+func results(done chat.Shrunk) int {
+	n := 0
+	for _, c := range done.Cleared {
+		n += c.Results
+	}
+	return n
 }

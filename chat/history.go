@@ -114,7 +114,7 @@ func (m masker) cut(ctx context.Context, o Outgoing, talk *history.Dialogue, pla
 	if err := m.keep(ctx, o, talk, plan); err != nil {
 		slog.WarnContext(ctx, "old tool results go whole: their originals cannot be kept", "error", err)
 	}
-	out.Edits, out.Cleared = make([]jsonscan.Edit, 0, len(plan.Cuts)), make([]Cleared, 0, len(plan.Cuts))
+	out.Edits = make([]jsonscan.Edit, 0, len(plan.Cuts))
 	for i, cut := range plan.Cuts {
 		id := talk.Results[cut.Result].Kept.ID
 		if id == "" {
@@ -126,7 +126,7 @@ func (m masker) cut(ctx context.Context, o Outgoing, talk *history.Dialogue, pla
 			left += e.Len() - len(e.Text)
 		}
 		fresh := cut.At > out.turns
-		out.Cleared = append(out.Cleared, Cleared{Tool: talk.Results[cut.Result].Name, Tokens: history.Tokens(left), New: fresh})
+		out.clear(Cleared{Tool: talk.Results[cut.Result].Name, Tokens: history.Tokens(left), New: fresh})
 		out.Moved = out.Moved || fresh
 	}
 }

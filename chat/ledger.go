@@ -119,21 +119,6 @@ func (s *Shrunk) enter(e *meter.Entry) {
 			e.Burden.Late = min(e.Burden.Late, e.Burden.Old)
 			continue
 		}
-		e.Cuts = book(e.Cuts, c)
+		e.Cuts = append(e.Cuts, meter.Cut{Tool: clip(c.Tool), Results: c.Results, Tokens: c.Tokens, Born: c.Born, New: c.New})
 	}
 }
-
-// book adds what was taken out of a result to what was taken out of others like it. The last few
-// kinds are looked at: a conversation has few tools.
-func book(cuts []meter.Cut, c Cleared) []meter.Cut {
-	for i := range cuts[max(0, len(cuts)-maxAlike):] {
-		if like := &cuts[len(cuts)-1-i]; like.Tool == clip(c.Tool) && like.Born == c.Born && like.New == c.New {
-			like.Results++
-			like.Tokens += c.Tokens
-			return cuts
-		}
-	}
-	return append(cuts, meter.Cut{Tool: clip(c.Tool), Results: 1, Tokens: c.Tokens, Born: c.Born, New: c.New})
-}
-
-const maxAlike = 8

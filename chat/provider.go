@@ -109,7 +109,7 @@ func (p *provider) send(ctx context.Context, limit time.Duration, build func(con
 		rep.Response, err = p.transport.RoundTrip(req) //nolint:bodyclose // end closes it
 	}
 	if err == nil {
-		rep.buf = make([]byte, pieceBytes)
+		rep.buf = make([]byte, pieceFor(rep.ContentLength))
 		rep.first, rep.ended = rep.read()
 		if rep.ended != nil && !errors.Is(rep.ended, io.EOF) && len(rep.first) == 0 {
 			err = rep.ended
@@ -124,6 +124,15 @@ func (p *provider) send(ctx context.Context, limit time.Duration, build func(con
 	rep.silence = time.AfterFunc(p.Idle.D(), func() { cancel(errSilent) })
 	rep.silence.Stop() // it runs only while we wait for the provider, not for the client
 	return rep, nil
+}
+
+// pieceFor is how much is read at once of a reply that is so long: of a short one all of it, and
+// that it ends.
+func pieceFor(size int64) int64 {
+	if size >= 0 && size < pieceBytes {
+		return size + 1
+	}
+	return pieceBytes
 }
 
 // dress puts the credentials on a request: the configured key or, where there is none, the

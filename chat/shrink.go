@@ -42,12 +42,30 @@ type Shrunk struct {
 	turns int // tool turns of the conversation's last request
 }
 
-// Cleared is what was taken out of one result.
+// Cleared is what was taken out of results of one tool.
 type Cleared struct {
-	Tool   string
-	Tokens int  // estimated
-	Born   bool // it never was in a request: it was reduced when it came
-	New    bool // it is taken out for the first time
+	Tool    string
+	Results int
+	Tokens  int  // estimated
+	Born    bool // it never was in a request: it was reduced when it came
+	New     bool // it is taken out for the first time
+}
+
+// maxAlike is how many kinds of what was cleared are looked at for one like the next: a conversation
+// has few tools.
+const maxAlike = 8
+
+// clear notes what was taken out of one result.
+func (s *Shrunk) clear(c Cleared) {
+	c.Results = 1
+	for i := range s.Cleared[max(0, len(s.Cleared)-maxAlike):] {
+		if like := &s.Cleared[len(s.Cleared)-1-i]; like.Tool == c.Tool && like.Born == c.Born && like.New == c.New {
+			like.Results++
+			like.Tokens += c.Tokens
+			return
+		}
+	}
+	s.Cleared = append(s.Cleared, c)
 }
 
 // Shrink says what to replace in a request's body.

@@ -2,6 +2,8 @@ package recall
 
 import (
 	"context"
+	"crypto/hmac"
+	"crypto/sha256"
 	"time"
 
 	"github.com/ctxgate/ctxgate/state"
@@ -16,7 +18,9 @@ type Note struct {
 
 // noteKey is where a note is. The name is hashed: it may be made of what was said.
 func (k tenantKeys) noteKey(name string) string {
-	return "note/" + k.tag + "/" + formatID(hash128(k.made, pieces("note\x00"+name)))
+	h := hmac.New(sha256.New, k.note)
+	_, _ = h.Write([]byte(name))
+	return "note/" + k.tag + "/" + crockford.EncodeToString(h.Sum(nil)[:idBytes])
 }
 
 // PutNotes remembers notes, all or none, in the place of those of the same names.

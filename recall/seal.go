@@ -19,6 +19,7 @@ type tenantKeys struct {
 	tag  string // what the tenant's keys in the store start with
 	id   []byte // keys the hash that makes ids
 	made []byte // keys the hash that recognises our own texts
+	note []byte // keys the hash that names notes
 	seal []byte // the root of the keys that seal originals
 }
 
@@ -50,6 +51,7 @@ func (r *Recall) derive(tenant string) tenantKeys {
 		tag:  hex.EncodeToString(derive("tag", 8)),
 		id:   derive("id", 32),
 		made: derive("made", 32),
+		note: derive("note", 32),
 		seal: derive("seal", 32),
 	}
 }

@@ -25,7 +25,7 @@ type RPC struct {
 // followed: what a server sends is what is read.
 func NewTransport() *http.Transport {
 	return &http.Transport{
-		DialContext:           (&net.Dialer{Timeout: 5 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
+		DialContext:           dialer{net.Dialer{Timeout: 5 * time.Second, KeepAlive: 30 * time.Second}}.dial,
 		TLSHandshakeTimeout:   5 * time.Second,
 		ExpectContinueTimeout: time.Second,
 		MaxIdleConnsPerHost:   256,
