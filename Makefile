@@ -55,7 +55,7 @@ bench: ## masking beside copy, encoding/json and jsontext, pruning beside grep, 
 bench-model: ## the model's door beside a bare proxy and nginx, in full (eight minutes)
 	go run ./internal/bench model
 
-cachecost: ## what masking old tool results does to the bill, by the bill of a provider that caches (two minutes)
+cachecost: ## what masking old tool results does to the bill, by the bill of a provider that caches (one minute)
 	go run ./internal/cachecost
 
 cachecost-short: ## the same for fewer conversations
