@@ -311,7 +311,7 @@ func TestHPlus3OtherShapes(t *testing.T) {
 		masks             map[string]string
 	}{
 		"a text":            {"/v1/messages", use("a") + "," + block("a", `"content":`+text), last, map[string]string{long(300): mask("a", "read", 300)}},
-		"blocks":            {"/v1/messages", use("a") + "," + block("a", `"content":[{"type":"text","text":`+text+`},{"type":"text","text":"second"}]`), last, map[string]string{long(300): mask("a", "read", 306), "second": "…"}},
+		"blocks":            {"/v1/messages", use("a") + "," + block("a", `"content":[{"type":"text","text":`+text+`},{"type":"text","text":"second"}]`), last, map[string]string{long(300): mask("a", "read", 307), "second": "…"}},
 		"an image":          {"/v1/messages", use("a") + "," + block("a", `"content":[{"type":"text","text":`+text+`},`+image+`]`), last, nil},
 		"an error":          {"/v1/messages", use("a") + "," + block("a", `"is_error":true,"content":`+text), last, nil},
 		"nothing":           {"/v1/messages", use("a") + "," + block("a", `"is_error":false`), last, nil},

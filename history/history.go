@@ -128,7 +128,7 @@ type Result struct {
 	CallID   string
 	Name     string          // of the tool, Unknown when its call is not there
 	Turn     int             // the turn that called it, -1 for an orphan
-	Chars    int             // code points of its text
+	Chars    int             // code points of its text, with the line breaks that join its blocks
 	Maskable bool            // it is text and nothing else
 	Texts    []jsonscan.Span // its text, raw: one span, or one for each of its blocks
 

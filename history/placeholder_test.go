@@ -106,7 +106,7 @@ func TestHPlus3Blocks(t *testing.T) {
 	after, plan := masked(t, Messages, body, p, Cache{}, nil)
 	laws(t, body, after)
 	d := mustRead(t, Messages, after)
-	if got := string(d.Text(0)); len(plan.Cuts) != 2 || !strings.HasSuffix(got, "chars=311)]\n…\n…") {
+	if got := string(d.Text(0)); len(plan.Cuts) != 2 || !strings.HasSuffix(got, "chars=313)]\n…\n…") {
 		t.Errorf("got %q", got)
 	}
 	if got := string(plan.d.Text(0)); got != strings.Repeat("x", 300)+"\nsecond\nthird" {

@@ -278,7 +278,7 @@ func (r *reader) called(id, name value) {
 func (r *reader) answered(id value, content texts, inside int) {
 	res := Result{
 		Message: len(r.d.Messages), Turn: -1, Name: Unknown, call: -1,
-		Chars: content.chars, Texts: content.spans, Maskable: content.plain && len(content.spans) > 0,
+		Chars: content.chars + max(0, len(content.spans)-1), Texts: content.spans, Maskable: content.plain && len(content.spans) > 0,
 		bytes: content.weight, before: r.total + inside, since: len(r.d.Turns) - 1,
 	}
 	if !r.open {
