@@ -24,7 +24,7 @@ const module = "github.com/ctxgate/ctxgate"
 // floors is the house, ground first. A package imports only packages of lower floors. A new
 // package must be given its floor here, and in ARCHITECTURE.md.
 var floors = [][]string{
-	0: {"fault", "jsonscan", "internal/unit", "internal/secret", "internal/slurp", "internal/frame", "internal/child", "internal/sse", "internal/seal"},
+	0: {"fault", "jsonscan", "internal/unit", "internal/secret", "internal/slurp", "internal/frame", "internal/child", "internal/sse", "internal/seal", "internal/lately"},
 	1: {"rpc", "state"},
 	2: {"mcp", "reduce", "prune", "history", "state/memory", "state/sqlite", "state/statetest"},
 	3: {"recall", "rounds", "rerank", "auth", "grant", "limit", "meter"},

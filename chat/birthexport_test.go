@@ -8,21 +8,14 @@ import (
 	"github.com/ctxgate/ctxgate/recall"
 )
 
-// Midwife is Mask for one policy of new results.
+// Midwife is Mask for one policy of new results, given requests that nobody has read yet.
 func Midwife(keeper *recall.Recall, now func() time.Time) func(Birth) Shrink {
-	m, w := masker{keeper: keeper, talks: &memory{notes: keeper, now: now}}, newMidwife(keeper)
+	mask := Mask(keeper, now)
 	return func(b Birth) Shrink {
 		return func(ctx context.Context, o Outgoing) Shrunk {
-			talk, err := history.Read(forms[o.Shape], o.Body, maxDepth)
-			if err != nil {
-				return Shrunk{}
-			}
-			out := Shrunk{Tokens: talk.Tokens()}
-			born := w.look(ctx, o, b, talk, talk.Recovers())
-			plan := m.plan(ctx, o, talk, &out)
-			m.cut(ctx, o, talk, plan, &out)
-			w.cut(ctx, o, talk, plan, born, &out)
-			return out
+			o.Birth = b
+			o.Talk, _ = history.Read(forms[o.Shape], o.Body, maxDepth)
+			return mask(ctx, o)
 		}
 	}
 }

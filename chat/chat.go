@@ -38,6 +38,7 @@ import (
 	"github.com/ctxgate/ctxgate/fault"
 	"github.com/ctxgate/ctxgate/front"
 	"github.com/ctxgate/ctxgate/history"
+	"github.com/ctxgate/ctxgate/internal/lately"
 	"github.com/ctxgate/ctxgate/limit"
 	"github.com/ctxgate/ctxgate/meter"
 	"github.com/ctxgate/ctxgate/recall"
@@ -49,10 +50,12 @@ type Door struct {
 	plan  atomic.Pointer[plan]
 	busy  atomic.Int64 // requests under way
 	talks *history.Recent
-	bare  bare
+	bare  *lately.Map[string, struct{}] // replies of which it is known that nothing of them is hidden
 
 	unpriced sync.Map // names of providers that cache without a price
 }
+
+const bareMost = 1 << 15
 
 // Deps is what a Door is made of.
 type Deps struct {
@@ -81,7 +84,7 @@ type plan struct {
 
 // New makes a door of a valid configuration whose secrets are resolved.
 func New(s Settings, d Deps) *Door {
-	door := &Door{deps: d, talks: history.NewRecent(recentBytes, maxDepth)}
+	door := &Door{deps: d, talks: history.NewRecent(recentBytes, maxDepth), bare: lately.NewMap[string, struct{}](bareMost)}
 	door.Apply(s)
 	return door
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ctxgate/ctxgate/history"
+	"github.com/ctxgate/ctxgate/internal/lately"
 	"github.com/ctxgate/ctxgate/jsonscan"
 	"github.com/ctxgate/ctxgate/recall"
 )
@@ -35,7 +36,7 @@ const (
 // Mask is the shrinking of conversations. now is the time by which the life of a provider's cache
 // is measured.
 func Mask(keeper *recall.Recall, now func() time.Time) Shrink {
-	m := masker{keeper: keeper, talks: &memory{notes: keeper, now: now}, births: newMidwife(keeper)}
+	m := masker{keeper: keeper, talks: &memory{notes: keeper, now: now, here: lately.NewMap[string, record](memoryMost)}, births: newMidwife(keeper)}
 	return m.shrink
 }
 

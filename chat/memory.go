@@ -5,11 +5,11 @@ import (
 	"encoding/binary"
 	"errors"
 	"log/slog"
-	"sync"
 	"time"
 
 	"github.com/ctxgate/ctxgate/fault"
 	"github.com/ctxgate/ctxgate/history"
+	"github.com/ctxgate/ctxgate/internal/lately"
 	"github.com/ctxgate/ctxgate/recall"
 )
 
@@ -20,14 +20,11 @@ import (
 type memory struct {
 	notes *recall.Recall
 	now   func() time.Time
-
-	mu     sync.Mutex
-	recent map[string]record // what was met here lately, in two halves
-	before map[string]record
+	here  *lately.Map[string, record] // those of this process
 }
 
 const (
-	memoryMost = 1 << 12 // conversations in each half
+	memoryMost = 1 << 12 // conversations in each half of what is here
 	eventsMost = 64      // of a conversation; beyond, the oldest are forgotten
 )
 
@@ -56,7 +53,7 @@ const (
 
 // recall is the record of a conversation; false where there is none.
 func (m *memory) recall(ctx context.Context, tenant, name string) (record, bool) {
-	here, known := m.copy(tenant + name)
+	here, known := m.here.Get(tenant + name)
 	raw, err := m.notes.GetNote(ctx, tenant, name)
 	var rec record
 	if err == nil {
@@ -88,26 +85,7 @@ func (m *memory) note(ctx context.Context, tenant, name string, rec record, deci
 			rec.stored = time.Time{}
 		}
 	}
-	m.keep(tenant+name, rec)
-}
-
-func (m *memory) copy(key string) (record, bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if rec, ok := m.recent[key]; ok {
-		return rec, true
-	}
-	rec, ok := m.before[key]
-	return rec, ok
-}
-
-func (m *memory) keep(key string, rec record) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.recent == nil || len(m.recent) >= memoryMost {
-		m.recent, m.before = map[string]record{}, m.recent
-	}
-	m.recent[key] = rec
+	m.here.Put(tenant+name, rec, 1)
 }
 
 const recordVersion = 1

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/debug"
-	"sync"
 	"time"
 
 	"github.com/ctxgate/ctxgate/fault"
@@ -107,7 +106,7 @@ func (d *Door) mended(ctx context.Context, c *call, talk *history.Dialogue) (edi
 	for _, reply := range talk.Replies() {
 		name := reply.Name()
 		key := c.who.Tenant() + "\x00" + string(name[:])
-		if d.bare.has(key) {
+		if _, nothing := d.bare.Get(key); nothing {
 			continue
 		}
 		rec, err := d.record(ctx, c, replyNote(reply))
@@ -115,7 +114,7 @@ func (d *Door) mended(ctx context.Context, c *call, talk *history.Dialogue) (edi
 			if fault.KindOf(err) != fault.Unknown {
 				return edits, err
 			}
-			d.bare.add(key)
+			d.bare.Put(key, struct{}{}, 1)
 			continue
 		}
 		if put, ok := rec.Restore(talk, c.body, reply); ok {
@@ -234,27 +233,4 @@ func unread(err error) string {
 		return "Not read: nothing is kept under this prune_id, or it has expired. Call the tool that gave the result again if you need it."
 	}
 	return "Not read: what is kept cannot be had now. Go on without it, or call the tool that gave the result again."
-}
-
-// bare are replies of which it is known that nothing is hidden, the latest of them.
-type bare struct {
-	mu          sync.Mutex
-	now, before map[string]bool
-}
-
-const bareMost = 1 << 15 // in each half
-
-func (b *bare) has(key string) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.now[key] || b.before[key]
-}
-
-func (b *bare) add(key string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.now == nil || len(b.now) >= bareMost {
-		b.now, b.before = map[string]bool{}, b.now
-	}
-	b.now[key] = true
 }

@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/ctxgate/ctxgate/fault"
+	"github.com/ctxgate/ctxgate/internal/lately"
 	"github.com/ctxgate/ctxgate/jsonscan"
 	"github.com/ctxgate/ctxgate/state"
 )
@@ -81,12 +82,12 @@ type batch struct {
 
 type pendingText struct {
 	at   int
-	mark mark
+	mark lately.Mark
 	id   string
 }
 
 // add prepares a text; flush makes it kept.
-func (b *batch) add(ctx context.Context, at int, m mark, t *Text) error {
+func (b *batch) add(ctx context.Context, at int, m lately.Mark, t *Text) error {
 	if b.keys.tag == "" {
 		b.keys = b.r.keysOf(b.tenant)
 	}
