@@ -39,6 +39,7 @@ import (
 	"github.com/ctxgate/ctxgate/front"
 	"github.com/ctxgate/ctxgate/history"
 	"github.com/ctxgate/ctxgate/internal/lately"
+	"github.com/ctxgate/ctxgate/internal/unit"
 	"github.com/ctxgate/ctxgate/limit"
 	"github.com/ctxgate/ctxgate/meter"
 	"github.com/ctxgate/ctxgate/recall"
@@ -46,11 +47,10 @@ import (
 
 // Door serves the LLM APIs.
 type Door struct {
-	deps  Deps
-	plan  atomic.Pointer[plan]
-	busy  atomic.Int64 // requests under way
-	talks *history.Recent
-	bare  *lately.Map[string, struct{}] // replies of which it is known that nothing of them is hidden
+	deps Deps
+	plan atomic.Pointer[plan]
+	busy atomic.Int64                  // requests under way
+	bare *lately.Map[string, struct{}] // replies of which it is known that nothing of them is hidden
 
 	unpriced sync.Map // names of providers that cache without a price
 }
@@ -80,11 +80,12 @@ type plan struct {
 	asks      bool // clients must know a token
 	limiter   *limit.Limiter
 	providers []*provider
+	talks     *history.Recent
 }
 
 // New makes a door of a valid configuration whose secrets are resolved.
 func New(s Settings, d Deps) *Door {
-	door := &Door{deps: d, talks: history.NewRecent(recentBytes, maxDepth), bare: lately.NewMap[string, struct{}](bareMost)}
+	door := &Door{deps: d, bare: lately.NewMap[string, struct{}](bareMost)}
 	door.Apply(s)
 	return door
 }
@@ -98,6 +99,9 @@ func (d *Door) Apply(s Settings) {
 	if old != nil && old.Limit == s.Limit {
 		p.limiter = old.limiter // what clients have used up stays used up
 	}
+	if p.talks = old.recent(s.Chat.LLM.RecentBytes); p.talks == nil {
+		p.talks = history.NewRecent(int(s.Chat.LLM.RecentBytes), maxDepth)
+	}
 	for _, entry := range s.Chat.Providers {
 		p.providers = append(p.providers, d.newProvider(entry, s.Chat.LLM, old))
 		d.deps.Meter.Provider(entry.Name)
@@ -108,6 +112,14 @@ func (d *Door) Apply(s Settings) {
 		}
 	}
 	d.plan.Store(p)
+}
+
+// recent is what p remembers, if that is so much.
+func (p *plan) recent(size unit.Bytes) *history.Recent {
+	if p == nil || p.Chat.LLM.RecentBytes != size {
+		return nil
+	}
+	return p.talks
 }
 
 func (p *plan) named(name string) *provider {

@@ -109,11 +109,11 @@ func (d *Door) shrink(ctx context.Context, c *call) {
 	to := c.routed
 	talk := c.told
 	if c.reads != nil {
-		talk = d.hear(c, "offered")
+		talk = c.hear("offered")
 	}
 	c.edits, c.done = d.shrunk(ctx, Outgoing{
 		Who: c.who, Shape: c.shape, Model: c.model, Provider: to.Name,
-		Policy: c.plan.Chat.Observation.Schema1, Birth: c.plan.Chat.Observation.Birth, Cache: to.Cache, Body: c.body, Talk: talk,
+		Policy: c.plan.Chat.Observation.Schema1, Birth: c.plan.Chat.Observation.Birth, Cache: to.Cache, Body: c.body, Talk: talk, recent: c.plan.talks,
 	})
 }
 

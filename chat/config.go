@@ -139,6 +139,9 @@ type Limits struct {
 	// The share of a provider's requests of the last ten seconds that may be made again; three
 	// always may. Default 0.2.
 	RetryBudget float64 `key:"retry_budget" min:"0" max:"1"`
+	// How much of recent conversations is remembered, so that the next request of one is read from
+	// where the last ended; a size. Nothing but time depends on it. Default 64MiB; 0 remembers none.
+	RecentBytes unit.Bytes `key:"recent_bytes" min:"0"`
 	// How long a provider's list of models is believed; a duration. Default 1m.
 	ModelsTTL unit.Duration `key:"models_ttl"`
 }
@@ -155,7 +158,7 @@ func (p *Provider) SetDefaults() {
 func Default() Config {
 	return Config{
 		Observation: Observation{Schema1: history.DefaultPolicy(), Birth: DefaultBirth(), Recovery: Recovery{MaxRounds: 4, MaxChars: 60_000}},
-		LLM:         Limits{MaxRequestBytes: 32 << 20, MaxConcurrent: 1000, RetryBudget: 0.2, ModelsTTL: unit.Duration(time.Minute)},
+		LLM:         Limits{MaxRequestBytes: 32 << 20, MaxConcurrent: 1000, RetryBudget: 0.2, RecentBytes: 64 << 20, ModelsTTL: unit.Duration(time.Minute)},
 	}
 }
 

@@ -16,9 +16,6 @@ import (
 // maxDepth is how deep a request may nest for its history to be read; a deeper one goes as it came.
 const maxDepth = 256
 
-// recentBytes is how much of the requests of late is at hand, to read the next ones faster.
-const recentBytes = 64 << 20
-
 // masker masks old tool results of conversations by their policy (H1–H9), each only after its
 // original was kept (I1): what cannot be kept stays.
 type masker struct {

@@ -49,7 +49,7 @@ func (d *Door) offer(ctx context.Context, c *call) (r *reading) {
 	edits := jsonscan.Merge([]jsonscan.Edit{tool}, d.restore(ctx, c, talk))
 	body := jsonscan.AppendSpliced(make([]byte, 0, jsonscan.SplicedLen(c.body, edits)), c.body, edits)
 	c.body = body
-	d.talks.Keep(talk) // nothing is masked in it: that is done to the body with the tool
+	c.plan.talks.Keep(talk) // nothing is masked in it: that is done to the body with the tool
 	return &reading{Recovery: cfg, shape: shape, talk: talk, body: body, tool: history.Tokens(len(tool.Text))}
 }
 

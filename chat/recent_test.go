@@ -7,6 +7,7 @@ import (
 
 	"github.com/ctxgate/ctxgate/chat"
 	"github.com/ctxgate/ctxgate/history"
+	"github.com/ctxgate/ctxgate/internal/unit"
 )
 
 // R23, I2: a gateway that has seen a conversation grow sends what one sends that sees it for the
@@ -38,4 +39,19 @@ func TestR23LongConversationsAreRememberedAsTheyAre(t *testing.T) {
 			}
 		}
 	})
+}
+
+// I9: how much is remembered is the configuration's to say; with nothing it works as well.
+func TestRecentIsBounded(t *testing.T) {
+	for name, size := range map[string]unit.Bytes{"none": 0, "little": 1 << 10, "much": 1 << 20} {
+		f, r := newFar(t, says(http.StatusOK, `{}`)), keeper(t, nil)
+		g := open(t, []chat.Provider{provider("p", "openai", f.URL)}, masking(r, rolling), llm(func(l *chat.Limits) { l.RecentBytes = size }))
+		for _, n := range []int{30, 60, 60} {
+			g.post(t, "/v1/chat/completions", talks["/v1/chat/completions"](n), nil)
+		}
+		calls := f.calls()
+		if masks := placeholder.FindAllString(string(calls[2].body), -1); len(masks) != 58 || string(calls[1].body) != string(calls[2].body) {
+			t.Errorf("%s: %d results masked", name, len(masks))
+		}
+	}
 }

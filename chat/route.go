@@ -19,7 +19,7 @@ var protocol = []string{"model", "messages", "input", "stream"}
 func (d *Door) look(c *call) (model string, talk *history.Dialogue, err error) {
 	o := c.plan.Chat.Observation
 	if c.talk && (d.deps.Shrink != nil && (o.Schema1.Enabled || !o.Birth.off()) || o.Recovery.Offer) {
-		if talk = d.hear(c, "came"); talk != nil {
+		if talk = c.hear("came"); talk != nil {
 			return talk.Model, talk, nil
 		}
 	}
@@ -29,8 +29,8 @@ func (d *Door) look(c *call) (model string, talk *history.Dialogue, err error) {
 
 // hear reads the conversation in a call's body, as that is at some station of its way; nil where it
 // cannot be read.
-func (d *Door) hear(c *call, station string) *history.Dialogue {
-	talk, err := d.talks.Read(c.who.Tenant()+"\x00"+station, forms[c.shape], c.body)
+func (c *call) hear(station string) *history.Dialogue {
+	talk, err := c.plan.talks.Read(c.who.Tenant()+"\x00"+station, forms[c.shape], c.body)
 	if err != nil {
 		return nil
 	}

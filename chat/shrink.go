@@ -22,6 +22,8 @@ type Outgoing struct {
 	Cache    Cache             // what the provider's cache costs
 	Body     []byte            // must not be changed or kept
 	Talk     *history.Dialogue // what it tells; nil where that cannot be read
+
+	recent *history.Recent // who remembers it
 }
 
 // Shrunk is what becomes of a request, and what that means for what it costs.
@@ -88,7 +90,7 @@ func (d *Door) shrunk(ctx context.Context, o Outgoing) (edits []jsonscan.Edit, d
 		slog.ErrorContext(ctx, "the edits of a request make no sense: it goes as it came", "edits", len(done.Edits))
 		return nil, Shrunk{}
 	}
-	d.talks.Keep(o.Talk) // not where something panicked: what that found out is not to be relied on
+	o.recent.Keep(o.Talk) // not where something panicked: what that found out is not to be relied on
 	return done.Edits, done
 }
 

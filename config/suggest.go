@@ -10,7 +10,7 @@ import (
 
 const (
 	fewKeys   = 8 // as many known keys as a message lists
-	fewPlaces = 3
+	fewPlaces = 4
 )
 
 // unknown says what to do about a key that a table does not have: the key of the table that was
