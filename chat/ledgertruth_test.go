@@ -22,6 +22,7 @@ type cell struct {
 	advance string
 	rest    time.Duration // in the middle
 	asks    int           // the model reads back at each so many turns, behind its client's back
+	births  bool          // long results are shortened when they come
 }
 
 func (c cell) String() string {
@@ -34,6 +35,9 @@ func (c cell) String() string {
 	}
 	if c.asks > 0 {
 		s += fmt.Sprintf(" reads back every %d turns", c.asks)
+	}
+	if c.births {
+		s += " shortened at birth"
 	}
 	return s
 }
@@ -75,6 +79,10 @@ func (c cell) masked(t *testing.T) (float64, meter.Savings) {
 		d.Shrink, d.Recall = chat.Mask(r, p.Now), r
 		policy := &s.Chat.Observation.Schema1
 		policy.Advance, policy.PastBreakpoints, policy.WindowTurns, policy.Stride = c.advance, true, 4, 6
+		if c.births {
+			birth := &s.Chat.Observation.Birth
+			birth.Reduce, birth.MaxChars, birth.HeadChars, birth.TailChars = "mask", 2000, 500, 500
+		}
 		if c.asks > 0 {
 			policy.Template = "[masked: {prune_id}]"
 			s.Chat.Observation.Recovery.Offer = true
@@ -144,6 +152,9 @@ func cells() []cell {
 		cell{talk: recorded["nil dereference"], shape: llmtest.Messages, profile: profiles[0], advance: history.Auto, marks: llmtest.Still},
 		cell{talk: recorded["nil dereference"], shape: llmtest.Messages, profile: profiles[0], advance: history.Auto, marks: llmtest.Unmarked},
 		cell{talk: llmtest.Uniform(30, 1500), shape: llmtest.Chat, profile: profiles[0], advance: history.Auto},
+		cell{talk: llmtest.Uniform(30, 1500), shape: llmtest.Chat, profile: profiles[0], advance: history.Auto, births: true},
+		cell{talk: recorded["nil dereference"], shape: llmtest.Messages, profile: profiles[2], advance: history.Stride, births: true},
+		cell{talk: recorded["flaky test"], shape: llmtest.Responses, profile: profiles[3], advance: history.Auto, births: true},
 	)
 }
 
