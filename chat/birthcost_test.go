@@ -33,9 +33,6 @@ func billed(t *testing.T, talk llmtest.Trajectory, shape llmtest.Shape, birth ch
 // old is masked; what is shortened from the start saves there too. The gateway is told the prices of
 // write 1.25 and read 0.1, and so it is charged.
 func TestBirthCost(t *testing.T) {
-	if testing.Short() {
-		t.Skip("plays conversations")
-	}
 	prices := llmtest.Prices{Write: 1.25, Read: .1}
 	chosen := map[string]bool{"big files, few turns": true}
 	for _, shape := range []llmtest.Shape{llmtest.Chat, llmtest.Messages} {

@@ -8,14 +8,16 @@
 // document; replay.go and auto.go the policies that move the window less often, to spare the
 // provider's prompt cache; plan.go puts these together with what was decided before; failed.go
 // tells errors; placeholder.go and handles.go write what stands in a result's place; prefix.go
-// names a conversation; replies.go finds what the model said in it and tools.go what it may call; bill.go
-// counts what all this costs.
+// names a conversation; replies.go finds what the model said in it and tools.go what it may call;
+// goal.go tells what a call was looking for, and reduced.go hears how results were shortened before
+// they were masked. recent.go remembers conversations, to read the next request of one faster.
 //
 // Invariants: no message, block or id is added, removed, moved or changed; only the text of
 // results is replaced, and only by something shorter. Every other byte stays. A decision depends
 // only on the conversation up to the turn at which it was made, and on events the caller kept;
-// what is masked stays masked, with the same bytes. Sums are made of whole numbers, so that all
-// machines agree. What is not to be understood is an error, and the caller sends it as it came.
+// what is masked stays masked, with the same bytes. What is remembered changes nothing but time.
+// Sums are made of whole numbers, so that all machines agree. What is not to be understood is an
+// error, and the caller sends it as it came.
 package history
 
 import (
@@ -130,7 +132,7 @@ type Result struct {
 	Turn     int             // the turn that called it, -1 for an orphan
 	Chars    int             // code points of its text, with the line breaks that join its blocks
 	Maskable bool            // it is text and nothing else
-	Texts    []jsonscan.Span // its text, raw: one span, or one for each of its blocks
+	Texts    []jsonscan.Span // its text, raw: one span, or one for each of its blocks, which line breaks join
 
 	// Kept is for the caller to remember under which id the original is kept, and until when that
 	// is sure. It is as good as new where [Recent] does not remember it.
@@ -146,19 +148,6 @@ type Result struct {
 	label  string  // the tool's name by the document: the last one given
 	gained gained  // what masking it saves
 	placed *placed // what stood in its place when it was last masked
-}
-
-// Text is a result's text, decoded: what to keep before it is masked. Blocks are joined by line
-// breaks.
-func (d *Dialogue) Text(result int) []byte {
-	var out []byte
-	for i, raw := range d.Results[result].Texts {
-		if i > 0 {
-			out = append(out, '\n')
-		}
-		out = jsonscan.AppendText(out, raw.Of(d.body))
-	}
-	return out
 }
 
 // Tokens estimates how many tokens some bytes of a request are.

@@ -127,11 +127,8 @@ func (p *placed) same(q *placed) bool {
 	return p != nil && p.id == q.id && p.end == q.end && p.less == q.less && p.handles == q.handles && p.name == q.name && p.template == q.template
 }
 
-// Edits are what puts the placeholder in the place of the plan's cut number i, with id for its
-// prune_id. There are none when that would not be shorter.
-func (p *Plan) Edits(i int, id string) []jsonscan.Edit { return p.AppendEdits(nil, i, id) }
-
-// AppendEdits appends them to dst.
+// AppendEdits appends what puts the placeholder in the place of the plan's cut number i, with id for
+// its prune_id. There is nothing when that would not be shorter.
 func (p *Plan) AppendEdits(dst []jsonscan.Edit, i int, id string) []jsonscan.Edit {
 	m := p.Cuts[i]
 	r := &p.d.Results[m.Result]

@@ -17,7 +17,7 @@ type Plan struct {
 	used     uses
 }
 
-// Cut is a result to mask: keep its text, and splice the plan's Edits.
+// Cut is a result to mask: keep its text, and splice the plan's AppendEdits.
 type Cut struct {
 	Result int
 	At     int // the request at which it was first masked, by its tool turns

@@ -143,18 +143,6 @@ func (b *book) byDue() []int {
 	return out
 }
 
-// position is what weighs before the first of some results, as the conversation stands masked.
-func (b *book) position(pending []int, masked []bool) int {
-	first := slices.Min(pending)
-	at := b.d.Results[first].before
-	for i, gain := range b.gain[:first] {
-		if masked[i] {
-			at -= gain
-		}
-	}
-	return at
-}
-
 // pressed says whether a request is too large, and a move clears enough.
 func (b *book) pressed(m moment) bool {
 	return Tokens(b.d.base+m.size) > b.p.TriggerTokens && Tokens(m.clear) >= b.p.ClearAtLeast

@@ -1,5 +1,7 @@
 package history
 
+import "slices"
+
 // Bill is what the requests of a conversation cost, as the estimated tokens of fresh input that
 // would cost the same; each sum is of the requests up to and with that of its turn.
 type Bill struct {
@@ -59,4 +61,16 @@ func (b *book) cost(t, kept, size int) int {
 		return b.price.write * (size + b.d.base)
 	}
 	return b.price.read*(kept+b.d.base) + b.price.write*(size-kept)
+}
+
+// position is what weighs before the first of some results, as the conversation stands masked.
+func (b *book) position(pending []int, masked []bool) int {
+	first := slices.Min(pending)
+	at := b.d.Results[first].before
+	for i, gain := range b.gain[:first] {
+		if masked[i] {
+			at -= gain
+		}
+	}
+	return at
 }
