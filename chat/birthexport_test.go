@@ -14,7 +14,7 @@ func Midwife(keeper *recall.Recall, now func() time.Time) func(Birth) Shrink {
 	return func(b Birth) Shrink {
 		return func(ctx context.Context, o Outgoing) Shrunk {
 			o.Birth = b
-			o.Talk, _ = history.Read(forms[o.Shape], o.Body, maxDepth)
+			o.Talk, _ = history.Read(o.Shape, o.Body, maxDepth)
 			return mask(ctx, o)
 		}
 	}

@@ -193,8 +193,7 @@ func original(t *testing.T, r *recall.Recall, id string) string {
 // textsOf are the texts of all results of a request.
 func textsOf(t *testing.T, shape chat.Shape, body string) []string {
 	t.Helper()
-	forms := map[chat.Shape]history.Shape{chat.Completions: history.Chat, chat.Messages: history.Messages, chat.Responses: history.Responses}
-	d, err := history.Read(forms[shape], []byte(body), 0)
+	d, err := history.Read(shape, []byte(body), 0)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, body)
 	}

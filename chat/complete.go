@@ -131,7 +131,7 @@ func (d *Door) read(w http.ResponseWriter, r *http.Request, c *call) (err error)
 		}
 	}
 	c.head, c.own = c.plan.forwarded(r.Header)
-	if c.routed, err = c.plan.route(c.shape.kind(), c.model); err == nil {
+	if c.routed, err = c.plan.route(kindOf(c.shape), c.model); err == nil {
 		c.chain = append([]*provider{c.routed}, c.routed.spare...)
 	}
 	return err

@@ -37,8 +37,6 @@ func Mask(keeper *recall.Recall, now func() time.Time) Shrink {
 	return m.shrink
 }
 
-var forms = map[Shape]history.Shape{Completions: history.Chat, Responses: history.Responses, Messages: history.Messages}
-
 func (m masker) shrink(ctx context.Context, o Outgoing) Shrunk {
 	if !o.Policy.Enabled && o.Birth.off() || !m.keeper.Enabled() {
 		return Shrunk{}

@@ -17,7 +17,6 @@ import (
 // reading is what is known of one request whose model can read back behind its client's back.
 type reading struct {
 	Recovery
-	shape  history.Shape
 	talk   *history.Dialogue // as the client sent it
 	body   []byte            // with the tool, and with all rounds so far; nothing is masked in it
 	tool   int               // what the tool adds to the request, in estimated tokens
@@ -38,7 +37,7 @@ func (d *Door) offer(ctx context.Context, c *call) (r *reading) {
 			r = nil
 		}
 	}()
-	shape, talk := forms[c.shape], c.told
+	talk := c.told
 	if talk == nil {
 		return nil
 	}
@@ -50,7 +49,7 @@ func (d *Door) offer(ctx context.Context, c *call) (r *reading) {
 	body := jsonscan.AppendSpliced(make([]byte, 0, jsonscan.SplicedLen(c.body, edits)), c.body, edits)
 	c.body = body
 	c.plan.talks.Keep(talk) // nothing is masked in it: that is done to the body with the tool
-	return &reading{Recovery: cfg, shape: shape, talk: talk, body: body, tool: history.Tokens(len(tool.Text))}
+	return &reading{Recovery: cfg, talk: talk, body: body, tool: history.Tokens(len(tool.Text))}
 }
 
 // The notes of a conversation: that there is something to put back at all, and what.
@@ -132,7 +131,7 @@ func (d *Door) keep(ctx context.Context, c *call, round *rounds.Round, answers [
 		r.reply = r.talk.Next(r.talk.Replies())
 	}
 	r.hidden.Add(round, answers)
-	r.reply.Hear(r.shape, round.Said)
+	r.reply.Hear(c.shape, round.Said)
 	r.reply.Calls = round.Others
 	if round.Mixed {
 		r.hidden.Reply = r.reply.Name()
@@ -173,7 +172,7 @@ func (d *Door) keepLast(ctx context.Context, c *call, last *rounds.Round, id str
 	case last.Mixed:
 		d.keep(ctx, c, last, answers)
 	case len(r.hidden.Steps) > 0:
-		r.reply.Hear(r.shape, last.Said)
+		r.reply.Hear(c.shape, last.Said)
 		r.reply.Calls = nil
 		r.hidden.Reply = r.reply.Name()
 		d.keepHidden(ctx, c)

@@ -25,7 +25,7 @@ func legible(rep *reply) bool {
 func (d *Door) converse(ctx context.Context, w http.ResponseWriter, c *call, rep *reply) (string, error) {
 	defer func() { rep.end() }()
 	p := &pouring{d: d, w: w, c: c, stream: isEvents(rep.Header)}
-	p.join = rounds.NewJoin(c.reads.shape, p.stream)
+	p.join = rounds.NewJoin(c.shape, p.stream)
 	for n := 0; ; n++ {
 		if err := p.round(ctx, rep); err != nil {
 			return p.failed(ctx, err)
@@ -41,7 +41,7 @@ func (d *Door) converse(ctx context.Context, w http.ResponseWriter, c *call, rep
 			return p.failed(ctx, err)
 		}
 		rep = next
-		p.ear = rounds.NewEar(c.reads.shape, p.stream)
+		p.ear = rounds.NewEar(c.shape, p.stream)
 		if !legible(rep) && !p.begun {
 			d.forget(ctx, c)
 			return d.answer(ctx, w, c, rep)
@@ -58,7 +58,7 @@ func (d *Door) converse(ctx context.Context, w http.ResponseWriter, c *call, rep
 func (d *Door) askOn(ctx context.Context, c *call, rep *reply, round *rounds.Round, answers []rounds.Answer) (*reply, error) {
 	rep.end()
 	c.chain = c.chain[slices.Index(c.chain, rep.from):]
-	body, err := rounds.Follow(c.reads.shape, c.reads.body, round, answers)
+	body, err := rounds.Follow(c.shape, c.reads.body, round, answers)
 	if err != nil {
 		return nil, fmt.Errorf("going on with a reply: %w", err)
 	}
@@ -138,7 +138,7 @@ func (p *pouring) finish(ctx context.Context, rep *reply, last *rounds.Round) (s
 		p.ear.Write(rest)
 		p.d.keepName(ctx, p.c, p.ear)
 	} else {
-		p.d.keepLast(ctx, p.c, last, rounds.ReplyID(p.c.reads.shape, rest, p.stream))
+		p.d.keepLast(ctx, p.c, last, rounds.ReplyID(p.c.shape, rest, p.stream))
 	}
 	if err := p.write(ctx, rep, rest, true); err != nil {
 		return p.failed(ctx, err)

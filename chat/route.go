@@ -30,7 +30,7 @@ func (d *Door) look(c *call) (model string, talk *history.Dialogue, err error) {
 // hear reads the conversation in a call's body, as that is at some station of its way; nil where it
 // cannot be read.
 func (c *call) hear(station string) *history.Dialogue {
-	talk, err := c.plan.talks.Read(c.who.Tenant()+"\x00"+station, forms[c.shape], c.body)
+	talk, err := c.plan.talks.Read(c.who.Tenant()+"\x00"+station, c.shape, c.body)
 	if err != nil {
 		return nil
 	}

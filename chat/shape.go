@@ -1,21 +1,19 @@
 package chat
 
+import "github.com/ctxgate/ctxgate/history"
+
 // Shape is the wire form of a request: which API it was written for.
-type Shape uint8
+type Shape = history.Shape
 
 // The shapes.
 const (
-	Completions Shape = iota // OpenAI chat completions
-	Messages                 // Anthropic messages
-	Responses                // OpenAI responses
+	Completions = history.Chat      // OpenAI chat completions
+	Messages    = history.Messages  // Anthropic messages
+	Responses   = history.Responses // OpenAI responses
 )
 
-var shapes = [...]string{Completions: "completions", Messages: "messages", Responses: "responses"}
-
-func (s Shape) String() string { return shapes[s] }
-
-// kind is the kind of provider that speaks the shape.
-func (s Shape) kind() string {
+// kindOf is the kind of provider that speaks a shape.
+func kindOf(s Shape) string {
 	if s == Messages {
 		return anthropic
 	}
