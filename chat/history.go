@@ -10,6 +10,7 @@ import (
 	"github.com/ctxgate/ctxgate/history"
 	"github.com/ctxgate/ctxgate/internal/lately"
 	"github.com/ctxgate/ctxgate/jsonscan"
+	"github.com/ctxgate/ctxgate/meter"
 	"github.com/ctxgate/ctxgate/recall"
 )
 
@@ -80,7 +81,7 @@ func (m masker) plan(ctx context.Context, o Outgoing, talk *history.Dialogue, ou
 	events := talk.Own(rec.events)
 	plan := talk.Plan(o.Policy, prices, events)
 	decided := len(plan.Latch) > 0
-	if out.Standing == Expired {
+	if out.Standing == meter.Expired {
 		if swept := talk.Plan(o.Policy, prices, append(slices.Clip(events), talk.SweepNow())); len(swept.Cuts) > len(plan.Cuts) {
 			plan, decided = swept, true
 			rec.events = append(rec.events, talk.SweepNow())
@@ -95,14 +96,14 @@ func (m masker) plan(ctx context.Context, o Outgoing, talk *history.Dialogue, ou
 // standing says what the provider's cache should have of a conversation. That it has nothing any
 // more is only said when it is sure: what the store knows of the last request may be behind by
 // grain, and clocks differ.
-func (m masker) standing(talk *history.Dialogue, rec record, ttl, grain time.Duration) Standing {
+func (m masker) standing(talk *history.Dialogue, rec record, ttl, grain time.Duration) meter.Standing {
 	switch idle := m.talks.now().Sub(rec.seen); {
 	case idle > ttl+2*grain:
-		return Expired
+		return meter.Expired
 	case talk.Front() != rec.front || rec.turns > len(talk.Turns) || talk.Prefix(rec.turns) != rec.said:
-		return Changed
+		return meter.Changed
 	}
-	return Warm
+	return meter.Warm
 }
 
 // cut keeps what the plan masks, and gives the edits for what was kept.

@@ -8,14 +8,6 @@ import (
 	"github.com/ctxgate/ctxgate/meter"
 )
 
-// Burden is what a request carries only because something was masked, in estimated tokens.
-type Burden struct {
-	New   int  // what was read back, in results that no request carried before
-	Old   int  // what was read back at earlier turns, and what the gateway added to the request
-	Late  int  // what of Old the gateway read back in the rounds of the last reply
-	Extra bool // its newest turn does nothing but read back: else there would be no such request
-}
-
 // weigh notes what the ledger must know of a request besides what was masked in it.
 func (s *Shrunk) weigh(talk *history.Dialogue) {
 	s.Unmarked = talk.Shape == history.Messages && talk.Breakpoint < 0
@@ -68,8 +60,6 @@ func weight(r *history.Result) int {
 	return history.Tokens(n)
 }
 
-var standings = [...]meter.Standing{Unseen: meter.Unseen, Warm: meter.Warm, Expired: meter.Expired, Changed: meter.Changed}
-
 // charge books what a reply cost, and says whether masking made any difference to that. Of several
 // rounds of one request each is told by itself, in order.
 func (d *Door) charge(ctx context.Context, c *call, from *provider, model string, u Usage) (meter.Cost, bool) {
@@ -109,8 +99,8 @@ func (d *Door) mindPrices(ctx context.Context, from *provider, u Usage) {
 // nothing: unmasked, they would not be there at all.
 func (s *Shrunk) enter(e *meter.Entry) {
 	e.Sent, e.Came, e.Before = s.Read, s.Tokens, s.Before
-	e.Moved, e.Standing = s.Moved, standings[s.Standing]
-	e.Unmarked, e.Burden = s.Unmarked, meter.Burden(s.Burden)
+	e.Moved, e.Standing = s.Moved, s.Standing
+	e.Unmarked, e.Burden = s.Unmarked, s.Burden
 	for _, c := range s.Cleared {
 		e.Sent -= c.Tokens
 		if history.ReadsBack(c.Tool) {

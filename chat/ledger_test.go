@@ -75,7 +75,7 @@ func TestRepliesAreBooked(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			done := chat.Shrunk{
-				Tokens: 15000, Read: 15000, Before: 14000, Standing: chat.Warm,
+				Tokens: 15000, Read: 15000, Before: 14000, Standing: meter.Warm,
 				Cleared: []chat.Cleared{{Tool: "read", Tokens: 4000}, {Tool: strings.Repeat("x", 1000), Tokens: 1000}},
 			}
 			g := open(t, tt.providers, shrinking(done))
@@ -96,7 +96,7 @@ func TestRepliesAreBooked(t *testing.T) {
 func TestReadingBackSavesNothing(t *testing.T) {
 	f := newFar(t, says(http.StatusOK, fmt.Sprintf(usage, 10000, 9000)))
 	g := open(t, []chat.Provider{provider("p", "openai", f.URL, priced)}, shrinking(chat.Shrunk{
-		Tokens: 15000, Read: 15000, Before: 14000, Standing: chat.Warm, Burden: chat.Burden{Old: 6000},
+		Tokens: 15000, Read: 15000, Before: 14000, Standing: meter.Warm, Burden: meter.Burden{Old: 6000},
 		Cleared: []chat.Cleared{{Tool: "hub_recover_text", Tokens: 5000}},
 	}))
 	g.post(t, "/v1/chat/completions", wires["completions"].request(false), nil)
@@ -138,7 +138,7 @@ func TestSavingIsLogged(t *testing.T) {
 	log := capture(t)
 	f := newFar(t, says(http.StatusOK, fmt.Sprintf(usage, 10000, 9000)))
 	g := open(t, []chat.Provider{provider("p", "openai", f.URL, priced)}, shrinking(chat.Shrunk{
-		Tokens: 15000, Read: 15000, Before: 14000, Standing: chat.Warm, Cleared: []chat.Cleared{{Tool: "read", Tokens: 5000}},
+		Tokens: 15000, Read: 15000, Before: 14000, Standing: meter.Warm, Cleared: []chat.Cleared{{Tool: "read", Tokens: 5000}},
 	}))
 	g.post(t, "/v1/chat/completions", wires["completions"].request(false), nil)
 	g.has(t, `ctxgate_llm_requests_total{provider="p",result="ok"} 1`, `ctxgate_llm_input_cost_tokens_total{kind="unmasked",provider="p"} 2400`)

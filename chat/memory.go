@@ -40,17 +40,6 @@ type record struct {
 	stored time.Time // what the store knows of seen
 }
 
-// Standing is how a conversation stands to the provider's cache, as far as is known.
-type Standing uint8
-
-// The standings.
-const (
-	Unseen  Standing = iota // its first request, or the first that was seen
-	Warm                    // the cache should have it
-	Expired                 // the cache has forgotten it
-	Changed                 // the client has changed what it sent before
-)
-
 // recall is the record of a conversation; false where there is none.
 func (m *memory) recall(ctx context.Context, tenant, name string) (record, bool) {
 	here, known := m.here.Get(tenant + name)

@@ -9,6 +9,7 @@ import (
 	"github.com/ctxgate/ctxgate/auth"
 	"github.com/ctxgate/ctxgate/history"
 	"github.com/ctxgate/ctxgate/jsonscan"
+	"github.com/ctxgate/ctxgate/meter"
 )
 
 // Outgoing is a request on its way to a provider.
@@ -32,14 +33,14 @@ type Shrunk struct {
 	// as it came.
 	Edits []jsonscan.Edit
 
-	Tokens   int       // the request as it came, estimated
-	Read     int       // what the model reads of that
-	Cleared  []Cleared // what the edits take out of it
-	Moved    bool      // something is masked that the request before this one showed
-	Standing Standing  // of the conversation to the provider's cache
-	Before   int       // the conversation's last request as it came, in estimated tokens; 0 when there is none
-	Unmarked bool      // the provider caches only what is marked, and of the messages nothing is
-	Burden   Burden    // what is in the request only because something was masked
+	Tokens   int            // the request as it came, estimated
+	Read     int            // what the model reads of that
+	Cleared  []Cleared      // what the edits take out of it
+	Moved    bool           // something is masked that the request before this one showed
+	Standing meter.Standing // of the conversation to the provider's cache
+	Before   int            // the conversation's last request as it came, in estimated tokens; 0 when there is none
+	Unmarked bool           // the provider caches only what is marked, and of the messages nothing is
+	Burden   meter.Burden   // what is in the request only because something was masked
 
 	turns int // tool turns of the conversation's last request
 }

@@ -26,7 +26,7 @@ type Standing uint8
 
 // The standings.
 const (
-	Unseen  Standing = iota // nobody knows
+	Unseen  Standing = iota // nobody knows: its first request, or the first that was seen
 	Warm                    // the cache should have had the last request
 	Expired                 // the cache had forgotten it
 	Changed                 // the client had changed what it sent before
@@ -62,7 +62,7 @@ type Cut struct {
 	New     bool // no request before this one was without it
 }
 
-// Burden is what a request carries only because something is cut.
+// Burden is what a request carries only because something is cut, in estimated tokens.
 type Burden struct {
 	New   int  // results of reading back that are in a request for the first time
 	Old   int  // such results of earlier turns, and the tool that reads back where it was added
