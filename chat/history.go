@@ -74,8 +74,9 @@ func (m masker) plan(ctx context.Context, o Outgoing, talk *history.Dialogue, ou
 
 	ttl := max(o.Cache.TTL.D(), talk.Lasts)
 	grain := ttl / 4
+	front := talk.Front()
 	if known {
-		out.Standing = m.standing(talk, rec, ttl, grain)
+		out.Standing = m.standing(talk, rec, front, ttl, grain)
 		out.Before, out.turns = talk.TokensUpTo(rec.turns), rec.turns
 	}
 	events := talk.Own(rec.events)
@@ -88,7 +89,7 @@ func (m masker) plan(ctx context.Context, o Outgoing, talk *history.Dialogue, ou
 		}
 	}
 	rec.events = append(rec.events, plan.Latch...)
-	rec.turns, rec.said, rec.front = len(talk.Turns), talk.Prefix(len(talk.Turns)), talk.Front()
+	rec.turns, rec.said, rec.front = len(talk.Turns), talk.Prefix(len(talk.Turns)), front
 	m.talks.note(ctx, tenant, name, rec, decided, grain)
 	return plan
 }
@@ -96,11 +97,11 @@ func (m masker) plan(ctx context.Context, o Outgoing, talk *history.Dialogue, ou
 // standing says what the provider's cache should have of a conversation. That it has nothing any
 // more is only said when it is sure: what the store knows of the last request may be behind by
 // grain, and clocks differ.
-func (m masker) standing(talk *history.Dialogue, rec record, ttl, grain time.Duration) meter.Standing {
+func (m masker) standing(talk *history.Dialogue, rec record, front history.Sum, ttl, grain time.Duration) meter.Standing {
 	switch idle := m.talks.now().Sub(rec.seen); {
 	case idle > ttl+2*grain:
 		return meter.Expired
-	case talk.Front() != rec.front || rec.turns > len(talk.Turns) || talk.Prefix(rec.turns) != rec.said:
+	case front != rec.front || rec.turns > len(talk.Turns) || talk.Prefix(rec.turns) != rec.said:
 		return meter.Changed
 	}
 	return meter.Warm

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/ctxgate/ctxgate/fault"
@@ -25,7 +26,7 @@ type memory struct {
 
 const (
 	memoryMost = 1 << 12 // conversations in each half of what is here
-	eventsMost = 64      // of a conversation; beyond, the oldest are forgotten
+	eventsMost = 512     // of a conversation; beyond, the oldest are forgotten
 )
 
 // record is what is known of one conversation at one provider, under one model: another's cache is
@@ -43,6 +44,7 @@ type record struct {
 // recall is the record of a conversation; false where there is none.
 func (m *memory) recall(ctx context.Context, tenant, name string) (record, bool) {
 	here, known := m.here.Get(tenant + name)
+	here.events = slices.Clip(here.events) // others have the same record, and add to it too
 	raw, err := m.notes.GetNote(ctx, tenant, name)
 	var rec record
 	if err == nil {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -186,4 +187,25 @@ func TestHPlus1ASweepInEveryShape(t *testing.T) {
 			}
 		})
 	}
+}
+
+// I10: requests of one conversation at once, while the store cannot be read, do not share what each
+// of them decides.
+func TestMemoryAtOnce(t *testing.T) {
+	f, c := newFar(t, says(http.StatusOK, `{}`)), &clock{time.Now()}
+	r, store := troubledKeeper(t)
+	g := replica(t, f, r, c, func(p *history.Policy) { p.Advance, p.Stride = history.Stride, 2 })
+	early := func(n int) string {
+		return strings.Replace(talks["/v1/messages"](n), `"content":"go"`, `"content":[{"type":"text","text":"go","cache_control":{"type":"ephemeral"}}]`, 1)
+	}
+	for n := 1; n <= 9; n++ {
+		g.sent(t, f, early(n))
+	}
+	store.has.Store(int32(fails))
+	c.now = c.now.Add(time.Hour)
+	var all sync.WaitGroup
+	for i := range 8 {
+		all.Go(func() { g.post(t, "/v1/messages", early(10+i), nil) })
+	}
+	all.Wait()
 }
