@@ -81,7 +81,7 @@ func (d *Door) restore(ctx context.Context, c *call, talk *history.Dialogue) (ed
 			edits, err = d.mended(ctx, c, talk)
 		}
 	}
-	if id := rounds.Previous(talk.Shape, c.body); id != "" && len(edits) == 0 {
+	if id := rounds.Previous(talk); id != "" && len(edits) == 0 {
 		var rec *rounds.Record
 		if rec, err = d.record(ctx, c, dueNote(id)); err == nil {
 			edits, err = rec.Due(c.body)

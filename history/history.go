@@ -74,8 +74,10 @@ type Dialogue struct {
 	base  int             // bytes of tools and system prompt, which stand in front of the messages
 	front []jsonscan.Span // these
 	tools jsonscan.Span   // the list of tools; empty where there is none
-	said  said            // names of its beginnings
-	heard heard           // what the model and the user named
+
+	others []jsonscan.Field // members of the request that nothing here is about
+	said   said             // names of its beginnings
+	heard  heard            // what the model and the user named
 
 	template template  // the last that results were to be masked by
 	via      string    // who kept originals

@@ -133,6 +133,8 @@ func (r *reader) member(s *jsonscan.Scanner) func(key []byte) error {
 			if string(r.text(v)) == "24h" {
 				r.d.Lasts = max(r.d.Lasts, 24*time.Hour)
 			}
+		default:
+			r.d.others = append(r.d.others, jsonscan.Field{Key: string(key), Value: v.Span})
 		}
 		return nil
 	}

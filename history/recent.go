@@ -226,7 +226,7 @@ func (r *reader) stand() {
 	s.reader = *r
 	s.reader.d, s.reader.stands = &d, nil
 	s.reader.keys = slices.Clip(s.reader.keys)
-	d.front = slices.Clip(d.front)
+	d.front, d.others = slices.Clip(d.front), slices.Clip(d.others)
 	s.reader.body, d.body = nil, nil
 	r.d.stands = s
 }

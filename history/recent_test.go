@@ -214,3 +214,21 @@ func TestRecentAtOnce(t *testing.T) {
 	}
 	wg.Wait()
 }
+
+// What stands beside the messages is this request's own, before them and behind.
+func TestRecentOthers(t *testing.T) {
+	m := NewRecent(1<<22, 0)
+	for i := range 3 {
+		body := makeTalk(1, 40).render(Chat, look{})
+		body = bytes.Replace(body, []byte(`"messages":`), []byte(`"n":2,"messages":`), 1)
+		body = append(bytes.TrimSuffix(body, []byte("}")), fmt.Sprintf(`,"seed":%d,"user":null}`, i)...)
+		d, err := m.Read("o", Chat, body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n, seed := string(d.Other("n")), string(d.Other("seed")); n != "2" || seed != fmt.Sprint(i) || d.Other("user") != nil || len(body) < leastRecent {
+			t.Errorf("request %d of %d bytes: n is %s, seed is %s", i, len(body), n, seed)
+		}
+		m.Keep(d)
+	}
+}

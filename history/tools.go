@@ -38,6 +38,17 @@ func (d *Dialogue) Offers(name string) bool {
 // Tools is where the list of tools is; empty where the request has none.
 func (d *Dialogue) Tools() jsonscan.Span { return d.tools }
 
+// Other is a member of the request that a conversation is not made of, such as n; nil where there is
+// none, or it is null.
+func (d *Dialogue) Other(key string) []byte {
+	for _, f := range d.others {
+		if raw := f.Value.Of(d.body); f.Key == key && string(raw) != "null" {
+			return raw
+		}
+	}
+	return nil
+}
+
 // nameOf is the name of a tool. Chat completions have it a level deeper than the others.
 func nameOf(body []byte, tool jsonscan.Span) string {
 	fields, err := jsonscan.ReadFields(body, tool)

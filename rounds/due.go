@@ -40,15 +40,11 @@ func ReplyID(shape history.Shape, end []byte, stream bool) string {
 }
 
 // Previous is the id of the reply that a request goes on with, "" where it names none.
-func Previous(shape history.Shape, body []byte) string {
-	if shape != history.Responses {
+func Previous(d *history.Dialogue) string {
+	if d.Shape != history.Responses {
 		return ""
 	}
-	fields, err := jsonscan.FieldsOf(body)
-	if err != nil {
-		return ""
-	}
-	return fields.Text("previous_response_id")
+	return jsonscan.TextOf(d.Other("previous_response_id"))
 }
 
 // Due is the edit that answers, before anything else, the calls of the record's last round, which

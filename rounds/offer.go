@@ -46,7 +46,7 @@ const (
 // is about all tools before it, so that what comes first is in whatever the client has cached.
 func Offer(d *history.Dialogue, body []byte) (jsonscan.Edit, bool) {
 	list := d.Tools()
-	if list.Len() == 0 || d.Recovers() || d.Offers(Tool) || !alone(d.Shape, body) {
+	if list.Len() == 0 || d.Recovers() || d.Offers(Tool) || !alone(d) {
 		return jsonscan.Edit{}, false
 	}
 	begins := skipSpace(body, list.Start+1)
@@ -66,20 +66,14 @@ func Offer(d *history.Dialogue, body []byte) (jsonscan.Edit, bool) {
 
 // alone says that a request asks for one reply, of which the provider keeps nothing that changes
 // the next request.
-func alone(shape history.Shape, body []byte) bool {
-	fields, err := jsonscan.FieldsOf(body)
-	if err != nil {
-		return false
-	}
-	switch shape {
+func alone(d *history.Dialogue) bool {
+	switch d.Shape {
 	case history.Chat:
-		raw, there := fields.Get("n")
+		raw := d.Other("n")
 		n, err := strconv.ParseFloat(string(raw), 64)
-		return !there || string(raw) == "null" || err == nil && n == 1
+		return raw == nil || err == nil && n == 1
 	case history.Responses:
-		conversation, there := fields.Get("conversation")
-		background, _ := fields.Get("background")
-		return (!there || string(conversation) == "null") && string(background) != "true"
+		return d.Other("conversation") == nil && string(d.Other("background")) != "true"
 	case history.Messages:
 	}
 	return true
