@@ -63,10 +63,14 @@ func length(value string) (int64, bool) {
 // is how a header looks to a reader that lost count: a body in that framing ends without a line
 // end. No JSON text ends in a number after a colon, so nothing is taken from one by mistake.
 func glued(line []byte) (before []byte, b block) {
-	from := max(0, len(line)-2*len(lengthName)-24)
-	i := bytes.LastIndex(bytes.ToLower(line[from:]), []byte(lengthName))
-	if i < 0 || !b.add(line[from+i:]) {
-		return line, block{}
+	for i := len(line) - len(lengthName); i >= max(0, len(line)-2*len(lengthName)-24); i-- {
+		if !strings.EqualFold(string(line[i:i+len(lengthName)]), lengthName) {
+			continue
+		}
+		if !b.add(line[i:]) {
+			break
+		}
+		return trimEnd(line[:i]), b
 	}
-	return trimEnd(line[:from+i]), b
+	return line, block{}
 }
