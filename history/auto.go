@@ -20,8 +20,6 @@ package history
 // costs half of writing or more, nothing is staked at all: there a move that costs nothing comes
 // soon enough.
 type ledger struct {
-	price price
-	large int // trigger_tokens
 	spent int // what the conversation would have cost unmasked
 	saved int // what masking saved of that so far; less than nothing before a move has paid back
 	carry int // what was paid since the last move for what it could have cleared
@@ -33,9 +31,9 @@ const (
 	stake   = 15 // the part of the money that it may cost
 )
 
-// pays is asked at every request in turn, and keeps the books.
-func (l *ledger) pays(m moment) bool {
-	w, r := l.price.write, l.price.read
+// pays is asked at every request in turn, and keeps the books. large is trigger_tokens.
+func (l *ledger) pays(m moment, p price, large int) bool {
+	w, r := p.write, p.read
 	l.spent += r*m.lastAll + w*(m.plain-m.lastAll)
 	if m.sweep {
 		l.saved += w * (m.cleared + m.clear) // all is written anew, and that much is not there
@@ -48,7 +46,7 @@ func (l *ledger) pays(m moment) bool {
 		return false
 	}
 	cost := (w-r)*m.rest - w*m.clear
-	if cost > l.saved && (m.cleared > 0 || !l.bet(m, cost)) {
+	if cost > l.saved && (m.cleared > 0 || !l.bet(m, p, large, cost)) {
 		return false
 	}
 	l.saved -= cost
@@ -57,11 +55,11 @@ func (l *ledger) pays(m moment) bool {
 }
 
 // bet says whether a first move that costs so much is worth it.
-func (l *ledger) bet(m moment, cost int) bool {
-	if 2*l.price.read >= l.price.write {
+func (l *ledger) bet(m moment, p price, large, cost int) bool {
+	if 2*p.read >= p.write {
 		return false
 	}
-	each := l.price.read * m.clear // what it saves at every turn to come
-	pays := cost <= soon*each || Tokens(m.size) > l.large && cost*caution <= m.turn*each
+	each := p.read * m.clear // what it saves at every turn to come
+	pays := cost <= soon*each || Tokens(m.size) > large && cost*caution <= m.turn*each
 	return pays && cost*stake <= l.spent
 }

@@ -20,13 +20,10 @@ func (b Bill) Ratio() float64 {
 // Bill replays the conversation under a policy, one request a tool turn, against a provider that
 // keeps the longest common prefix of a request and the one before it.
 func (d *Dialogue) Bill(p Policy, c Cache) Bill {
-	b := newBook(d, p, parseTemplate(p.Template), c)
-	at := make([]int, len(d.Results))
-	for i := range at {
-		at[i] = never
-	}
+	b := freshBook(d, p, c)
+	at := b.masked(nil)
 	if !p.off() {
-		at = b.masked(b.steps(nil))
+		at = b.masked(b.replay(nil))
 	}
 	moves := map[int][]int{}
 	for i, t := range at {
@@ -40,7 +37,7 @@ func (d *Dialogue) Bill(p Policy, c Cache) Bill {
 	for t := 1; t < len(b.size); t++ {
 		kept := b.size[t-1] - cleared
 		if now := moves[t]; len(now) > 0 {
-			kept = min(kept, b.position(now, masked))
+			kept = min(kept, b.stands(now, masked))
 			for _, i := range now {
 				masked[i] = true
 				cleared += b.gain[i]
@@ -54,17 +51,23 @@ func (d *Dialogue) Bill(p Policy, c Cache) Bill {
 	return out
 }
 
+// freshBook is a conversation's book, with nothing of it known.
+func freshBook(d *Dialogue, p Policy, c Cache) *book {
+	d.booked, d.template = nil, parseTemplate(p.Template)
+	return d.book(p, c)
+}
+
 // cost is what the request of turn t costs of which so much is in the cache. Tools and system
 // prompt are there from the second request on.
 func (b *book) cost(t, kept, size int) int {
 	if t == 1 {
-		return b.price.write * (size + b.d.base)
+		return b.terms.price.write * (size + b.d.base)
 	}
-	return b.price.read*(kept+b.d.base) + b.price.write*(size-kept)
+	return b.terms.price.read*(kept+b.d.base) + b.terms.price.write*(size-kept)
 }
 
-// position is what weighs before the first of some results, as the conversation stands masked.
-func (b *book) position(pending []int, masked []bool) int {
+// stands is what weighs before the first of some results, as the conversation stands masked.
+func (b *book) stands(pending []int, masked []bool) int {
 	first := slices.Min(pending)
 	at := b.d.Results[first].before
 	for i, gain := range b.gain[:first] {

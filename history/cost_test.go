@@ -146,15 +146,24 @@ func TestHPlus1AutoFindsTheStride(t *testing.T) {
 	for _, c := range []Cache{{1.25, .1}, {1, .1}, {1, .25}, {1, .5}} {
 		d := mustRead(t, Chat, even(150, 150, 1500).render(Chat, look{}))
 		p := advancing(Auto)
-		b := newBook(d, p, parseTemplate(p.Template), c)
-		steps := b.steps(nil)
+		b := freshBook(d, p, c)
+		moves := movesOf(b.replay(nil))
 		per, gain := float64(b.size[100]-b.size[50])/50, float64(b.gain[50])
 		want := math.Sqrt(2 * (c.Write - c.Read) / c.Read * float64(p.WindowTurns) * per / gain)
-		last := steps[len(steps)-1].at - steps[len(steps)-2].at
+		last := moves[len(moves)-1] - moves[len(moves)-2]
 		if math.Abs(float64(last)-want) > 1.5 {
 			t.Errorf("%v: a stride of %d, the optimum is %.1f", c, last, want)
 		}
 	}
+}
+
+// movesOf are the requests at which something was masked.
+func movesOf(cuts []Cut) (out []int) {
+	for _, c := range cuts {
+		out = append(out, c.At)
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
 }
 
 // Bill is what a cache of real bytes would charge: every request rendered, masked, and compared

@@ -5,7 +5,7 @@
 //
 // Path through the files: read.go reads the request; chat.go, messages.go and responses.go what
 // is peculiar to each shape; policy.go is the configuration; window.go the rolling window of the
-// document; replay.go and auto.go the policies that move the window less often, to spare the
+// document; book.go, replay.go and auto.go the policies that move the window less often, to spare the
 // provider's prompt cache; plan.go puts these together with what was decided before; failed.go
 // tells errors; placeholder.go and handles.go write what stands in a result's place; prefix.go
 // names a conversation; replies.go finds what the model said in it and tools.go what it may call;
@@ -80,6 +80,8 @@ type Dialogue struct {
 	heard  heard            // what the model and the user named
 
 	template template  // the last that results were to be masked by
+	booked   *book     // the replay of what was to be masked
+	reduced  bool      // results are sent shorter than they came
 	via      string    // who kept originals
 	stands   *standing // for Recent to keep
 }

@@ -81,13 +81,18 @@ func (d *Dialogue) Plan(p Policy, c Cache, events []Event) *Plan {
 	if p.off() || len(d.Turns) == 0 {
 		return plan
 	}
-	b := newBook(d, p, plan.template, c)
+	b := d.book(p, c)
 	old := newPast(events)
 	var at []int
 	if plan.rolls {
 		at = b.rolling(plan.template)
 	} else {
-		at = b.masked(b.steps(old.sweeps))
+		cuts := b.replay(old.sweeps)
+		if len(old.latched) == 0 && (d.edge == 0 || p.PastBreakpoints) && b.order == nil {
+			plan.Cuts = cuts
+			return plan
+		}
+		at = b.masked(cuts)
 	}
 	plan.Cuts = make([]Cut, 0, len(d.Results))
 	for i := range d.Results {
@@ -119,11 +124,8 @@ func (p *Plan) name(r *Result) string {
 
 // rolling is masked for the document's window, which looks at the whole conversation.
 func (b *book) rolling(t template) []int {
-	out := make([]int, len(b.gain))
-	for i := range out {
-		out[i] = never
-	}
-	for _, i := range Mask(b.d, b.p) {
+	out := b.masked(nil)
+	for _, i := range Mask(b.d, b.terms.policy) {
 		if r := &b.d.Results[i]; t.gain(r, r.label) > 0 {
 			out[i] = min(b.due[i], len(b.d.Turns))
 		}
@@ -152,16 +154,15 @@ func (p *Plan) sign() {
 
 // past is what events say.
 type past struct {
-	sweeps  map[int]bool
+	sweeps  []int
 	latched []Event
 }
 
-func newPast(events []Event) past {
-	p := past{sweeps: map[int]bool{}}
+func newPast(events []Event) (p past) {
 	for _, e := range events {
 		switch e.Kind {
 		case Sweep:
-			p.sweeps[e.Turn] = true
+			p.sweeps = append(p.sweeps, e.Turn)
 		case Latched:
 			p.latched = append(p.latched, e)
 		}
@@ -173,16 +174,16 @@ func newPast(events []Event) past {
 // whether one of them is a latch.
 func (p past) covers(b *book, i int) (at int, latched bool) {
 	at = never
-	if b.gain[i] == 0 || len(p.sweeps)+len(p.latched) == 0 {
+	if !b.gains(i) {
 		return at, false
 	}
-	for t := range p.sweeps {
+	for _, t := range p.sweeps {
 		if b.due[i] <= t {
 			at = min(at, t)
 		}
 	}
 	for _, e := range p.latched {
-		if i >= e.First && i < e.End && e.Turn >= b.free[i] {
+		if i >= e.First && i < e.End && (b.free == nil || e.Turn >= b.free[i]) {
 			at, latched = min(at, e.Turn), true
 		}
 	}

@@ -234,6 +234,9 @@ func (r *reader) stand() {
 // learn takes over what was found out about a conversation since it was read.
 func (r *reader) learn(d *Dialogue) {
 	d.whole()
+	if r.d.booked = d.booked; d.booked != nil {
+		d.booked.d, d.booked = nil, nil
+	}
 	r.d.Results, r.d.said, r.d.heard, r.d.via, r.d.template = d.Results, d.said, d.heard, d.via, d.template
 	// What goes on to grow is no longer d's.
 	d.Results, d.said, d.heard = nil, said{sums: slices.Clip(d.said.sums)}, heard{}
@@ -241,6 +244,10 @@ func (r *reader) learn(d *Dialogue) {
 
 // whole forgets by how much results are sent shorter: that is told anew of each request.
 func (d *Dialogue) whole() {
+	if !d.reduced {
+		return
+	}
+	d.reduced, d.booked = false, nil
 	total := 0
 	for i := range d.Results {
 		r := &d.Results[i]
@@ -274,11 +281,13 @@ func (r *reader) resume(body []byte, upto int) *reader {
 func (r *reader) rewind(messages int) {
 	d := r.d
 	d.Messages = d.Messages[:messages:messages]
+	whole := sort.Search(len(d.Turns), func(i int) bool { return d.Turns[i].End > messages })
 	d.Turns = d.Turns[:sort.Search(len(d.Turns), func(i int) bool { return d.Turns[i].Message >= messages })]
 	d.Results = d.Results[:sort.Search(len(d.Results), func(i int) bool { return d.Results[i].Message >= messages })]
 	if n := len(d.Turns); n > 0 {
 		d.Turns[n-1].End = min(d.Turns[n-1].End, messages)
 	}
+	d.booked = d.booked.rewind(whole, len(d.Results))
 	d.Breakpoint, d.edge, d.Lasts = -1, 0, r.lasted
 	r.total, r.open = 0, false
 	for i, m := range d.Messages {

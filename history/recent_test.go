@@ -22,7 +22,7 @@ func resumed(d *Dialogue) bool { return d.stands != nil && d.stands.text != nil 
 func TestI2RecentChangesNothing(t *testing.T) {
 	for _, shape := range shapes {
 		hits, asked := 0, 0
-		for seed := range uint64(4) {
+		for seed := range uint64(8) {
 			h, n := playRecent(t, shape, seed)
 			hits, asked = hits+h, asked+n
 		}
@@ -42,6 +42,7 @@ func playRecent(t *testing.T, shape Shape, seed uint64) (hits, asked int) {
 	talks[1] = append(slices.Clone(talks[1][:branch]), talks[2][branch:]...) // begins as the first
 	p, c := anyPolicy(rnd)
 	l := look{}
+	var events []Event
 	for step := range 30 {
 		if rnd.IntN(10) == 0 {
 			p, c = anyPolicy(rnd)
@@ -64,7 +65,13 @@ func playRecent(t *testing.T, shape Shape, seed uint64) (hits, asked int) {
 			hits++
 		}
 		compareDialogues(t, got, mustRead(t, shape, body))
-		comparePlans(t, body, got, mustRead(t, shape, body), p, c, less)
+		if rnd.IntN(10) == 0 {
+			events = append(events, got.SweepNow())
+		}
+		if rnd.IntN(10) == 0 {
+			events = nil
+		}
+		comparePlans(t, body, got, mustRead(t, shape, body), p, c, less, events)
 		m.Keep(got)
 		clear(body) // the memory has its own
 	}
@@ -101,7 +108,7 @@ func compareDialogues(t *testing.T, got, want *Dialogue) {
 }
 
 // comparePlans plans with results that are sent shorter, or not.
-func comparePlans(t *testing.T, body []byte, got, want *Dialogue, p Policy, c Cache, less int) {
+func comparePlans(t *testing.T, body []byte, got, want *Dialogue, p Policy, c Cache, less int, events []Event) {
 	t.Helper()
 	if less < 10 {
 		for _, d := range []*Dialogue{got, want} {
@@ -112,9 +119,14 @@ func comparePlans(t *testing.T, body []byte, got, want *Dialogue, p Policy, c Ca
 			d.Reduced(shorter)
 		}
 	}
-	events := []Event{{Kind: Sweep, Turn: len(want.Turns) / 2, Prefix: want.Prefix(len(want.Turns) / 2)}}
 	a, b := got.Plan(p, c, got.Own(events)), want.Plan(p, c, want.Own(events))
-	if !slices.Equal(a.Cuts, b.Cuts) || !slices.Equal(a.Latch, b.Latch) {
+	before := slices.Clone(a.Cuts)
+	events = append(slices.Clip(events), got.SweepNow())
+	swept, other := got.Plan(p, c, got.Own(events)), mustRead(t, want.Shape, body)
+	if less >= 10 && !slices.Equal(swept.Cuts, other.Plan(p, c, other.Own(events)).Cuts) {
+		t.Fatal("plans differ when the cache is dead")
+	}
+	if !slices.Equal(a.Cuts, b.Cuts) || !slices.Equal(a.Latch, b.Latch) || !slices.Equal(a.Cuts, before) {
 		t.Fatalf("plans differ:\n%v\n%v", a.Cuts, b.Cuts)
 	}
 	spliced := func(p *Plan) []byte {

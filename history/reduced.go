@@ -9,6 +9,7 @@ import "github.com/ctxgate/ctxgate/jsonscan"
 // How much shorter a result is must depend on nothing that comes after it, nor on whether it can be
 // kept this time: then plans stay a replay of the conversation. It is told once, before any plan.
 func (d *Dialogue) Reduced(less []int) {
+	d.reduced = true
 	total := 0
 	for i := range d.Results {
 		r := &d.Results[i]

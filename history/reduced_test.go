@@ -48,7 +48,7 @@ func TestReducedWeighsAsSent(t *testing.T) {
 			less, edits := shortened(d)
 			other := mustRead(t, shape, jsonscan.AppendSpliced(nil, d.body, all(d, edits)))
 			d.Reduced(less)
-			a, b := newBook(d, p, parseTemplate(p.Template), c), newBook(other, p, parseTemplate(p.Template), c)
+			a, b := freshBook(d, p, c), freshBook(other, p, c)
 			for what, pair := range map[string][2][]int{"size": {a.size, b.size}, "from": {a.from, b.from}, "gain": {a.gain, b.gain}, "due": {a.due, b.due}} {
 				if fmt.Sprint(pair[0]) != fmt.Sprint(pair[1]) {
 					t.Fatalf("%s, seed %d: %s is %v, of what is sent %v", shape, seed, what, pair[0], pair[1])

@@ -1,77 +1,17 @@
 package history
 
-import (
-	"slices"
-	"sort"
-)
+import "slices"
 
-// step is a move of the boundary: at the request with so many tool turns, results of turns before
-// upto were masked.
-type step struct{ at, upto int }
-
-// book is what the replay of a conversation knows of it. Requests are counted by their tool
-// turns, from one; what is known of request t looks at nothing behind the results of its last
-// turn.
-type book struct {
-	d     *Dialogue
-	p     Policy
-	price price
-
-	size []int // what the messages of each request weigh, by its turns
-	from []int // what weighs before each turn
-	gain []int // what masking each result saves; 0 when it is not to be masked
-	due  []int // the request from which on each result may be masked
-	free []int // the request from which on it is not among the last of its tool
-}
-
-func newBook(d *Dialogue, p Policy, t template, c Cache) *book {
-	n := len(d.Turns)
-	b := &book{d: d, p: p, price: c.price(), size: make([]int, n+1), from: make([]int, n), gain: make([]int, len(d.Results)), due: make([]int, len(d.Results)), free: releases(d, p.KeepLastK)}
-	total, message := 0, 0
-	upto := func(end int) int {
-		for ; message < end; message++ {
-			total += d.Messages[message].Bytes
-		}
-		return total
-	}
-	for i, turn := range d.Turns {
-		b.from[i] = upto(turn.Message)
-		b.size[i+1] = upto(turn.End)
-	}
-	for i := range d.Results {
-		r := &d.Results[i]
-		b.due[i] = max(b.free[i], r.since+p.WindowTurns+1)
-		if b.due[i] > n || r.Turn < 0 || !r.Maskable || p.KeepErrors && d.looksFailed(i) {
-			continue
-		}
-		b.gain[i] = t.gain(r, r.Name)
-	}
-	return b
-}
-
-// steps replays the conversation: every move of the boundary, in order. At a sweep the provider's
-// cache was dead, and moving cost nothing.
-func (b *book) steps(sweeps map[int]bool) []step {
-	switch {
-	case b.p.Advance == Pressure:
-		return b.saved(sweeps, b.pressed)
-	case b.p.Advance == Auto && b.price.discount():
-		l := ledger{price: b.price, large: b.p.TriggerTokens}
-		return b.saved(sweeps, l.pays)
-	}
-	stride := 1
-	if b.p.Advance == Stride {
-		stride = max(1, b.p.Stride)
-	}
-	var out []step
-	upto := 0
-	for t := 1; t < len(b.size); t++ {
-		if ahead := t - b.p.WindowTurns - upto; ahead >= stride || ahead > 0 && sweeps[t] {
-			upto += ahead
-			out = append(out, step{t, upto})
-		}
-	}
-	return out
+// run is how far a replay got. A copy goes on by itself.
+type run struct {
+	turn    int // the last request that was replayed
+	due     int // how many results are due
+	moved   int // how many of those were at the last move
+	clear   int // what a move would take out
+	cleared int // what earlier moves took out
+	cuts    int // how many results they masked
+	upto    int // with strides, the turn before which the last one masked
+	ledger  ledger
 }
 
 // moment is a request at which the boundary could move.
@@ -88,78 +28,114 @@ type moment struct {
 	sweep   bool
 }
 
-// saved replays a policy that looks at sizes. move is asked at every request; a sweep moves the
-// boundary whatever it says.
-func (b *book) saved(sweeps map[int]bool, move func(moment) bool) []step {
-	var out []step
-	waiting := b.byDue()
-	cleared := make([]int, len(b.gain)+1) // what earlier moves took out before each result
-	masked := make([]bool, len(b.gain))
-	var pending []int
-	first := never // of them
-	m := moment{}
-	for t := 1; t < len(b.size); t++ {
-		for ; len(waiting) > 0 && b.due[waiting[0]] <= t; waiting = waiting[1:] {
-			pending = append(pending, waiting[0])
-			first = min(first, waiting[0])
-			m.clear += b.gain[waiting[0]]
+// replay lists what the moves of the boundary masked, in the order in which they did. At a sweep the
+// provider's cache was dead, and moving cost nothing.
+func (b *book) replay(sweeps []int) []Cut {
+	known := func(t int) bool { return t <= b.sure.turn }
+	if now := only(sweeps, known); !slices.Equal(now, b.swept) {
+		b.sure, b.cuts = run{}, nil
+	}
+	r := b.sure
+	last := len(b.size) - 1
+	cuts := b.cuts[:r.cuts]
+	for t := r.turn + 1; t <= last; t++ {
+		if t == last { // what it does is not sure yet, nor for another plan
+			b.sure, b.cuts = r, cuts
+			b.swept = only(sweeps, known)
+			cuts = slices.Clip(cuts)
 		}
-		m.turn, m.sweep = t, sweeps[t]
-		m.plain, m.lastAll = b.size[t], b.size[t-1]
-		m.size, m.last = m.plain-m.cleared, m.lastAll-m.cleared
-		m.rest, m.window = 0, 0
-		if m.clear > 0 {
-			m.rest = m.last - (b.d.Results[first].before - cleared[first])
-			m.window = b.size[t-1] - b.from[t-b.p.WindowTurns]
+		cuts = b.step(&r, cuts, slices.Contains(sweeps, t))
+	}
+	return cuts
+}
+
+func only(list []int, want func(int) bool) (out []int) {
+	for _, n := range list {
+		if want(n) {
+			out = append(out, n)
 		}
-		if moves := move(m); m.clear == 0 || !moves && !m.sweep {
-			continue
-		}
-		out = append(out, step{t, t - b.p.WindowTurns})
-		for _, i := range pending {
-			masked[i] = true
-		}
-		for i, gain := range b.gain {
-			cleared[i+1] = cleared[i]
-			if masked[i] {
-				cleared[i+1] += gain
-			}
-		}
-		m.cleared += m.clear
-		m.clear, pending, first = 0, pending[:0], never
 	}
 	return out
 }
 
-// byDue are the results to mask in the order in which they may be.
-func (b *book) byDue() []int {
-	var out []int
-	for i, gain := range b.gain {
-		if gain > 0 {
-			out = append(out, i)
+// step goes on by one request, and adds what it masks. A sweep moves the boundary whatever the
+// policy says.
+func (b *book) step(r *run, cuts []Cut, sweep bool) []Cut {
+	r.turn++
+	for ; r.due < b.listed() && b.due[b.nth(r.due)] <= r.turn; r.due++ {
+		r.clear += b.gain[b.nth(r.due)]
+	}
+	m := moment{turn: r.turn, plain: b.size[r.turn], lastAll: b.size[r.turn-1], clear: r.clear, cleared: r.cleared, sweep: sweep}
+	m.size, m.last = m.plain-r.cleared, m.lastAll-r.cleared
+	if r.clear > 0 {
+		m.rest = m.last - b.position(r, cuts)
+		m.window = m.lastAll - b.from[r.turn-b.terms.policy.WindowTurns]
+	}
+	if moves := b.moves(r, m); r.clear == 0 || !moves && !sweep {
+		return cuts
+	}
+	for ; r.moved < r.due; r.moved++ {
+		if i := b.nth(r.moved); b.gain[i] > 0 {
+			cuts = append(cuts, Cut{i, r.turn})
 		}
 	}
-	slices.SortStableFunc(out, func(i, j int) int { return b.due[i] - b.due[j] })
-	return out
+	r.cleared += r.clear
+	r.clear, r.cuts = 0, len(cuts)
+	return cuts
 }
 
-// pressed says whether a request is too large, and a move clears enough.
-func (b *book) pressed(m moment) bool {
-	return Tokens(b.d.base+m.size) > b.p.TriggerTokens && Tokens(m.clear) >= b.p.ClearAtLeast
+// listed is how many results there are, in the order in which they are due.
+func (b *book) listed() int {
+	if b.order != nil {
+		return len(b.order)
+	}
+	return len(b.gain)
 }
 
-// masked says at which request each result is masked first; never when it is not.
-func (b *book) masked(steps []step) []int {
-	out := make([]int, len(b.gain))
-	for i, gain := range b.gain {
-		out[i] = never
-		if gain == 0 {
-			continue
-		}
-		since := b.d.Results[i].since
-		if k := sort.Search(len(steps), func(k int) bool { return steps[k].upto > since && steps[k].at >= b.due[i] }); k < len(steps) {
-			out[i] = steps[k].at
+// nth is one of them.
+func (b *book) nth(i int) int {
+	if b.order != nil {
+		return b.order[i]
+	}
+	return i
+}
+
+// position is what weighs before the first result that a move would mask, as the conversation
+// stands masked.
+func (b *book) position(r *run, cuts []Cut) int {
+	for b.gain[b.nth(r.moved)] == 0 {
+		r.moved++
+	}
+	if b.order == nil { // all that was masked stands before it
+		return b.d.Results[r.moved].before - r.cleared
+	}
+	first := slices.Min(b.order[r.moved:r.due])
+	at := b.d.Results[first].before
+	for _, c := range cuts {
+		if c.Result < first {
+			at -= b.gain[c.Result]
 		}
 	}
-	return out
+	return at
+}
+
+// moves says whether the boundary moves by the policy.
+func (b *book) moves(r *run, m moment) bool {
+	p, price := &b.terms.policy, b.terms.price
+	switch {
+	case p.Advance == Pressure:
+		return Tokens(b.d.base+m.size) > p.TriggerTokens && Tokens(m.clear) >= p.ClearAtLeast
+	case p.Advance == Auto && price.discount():
+		return r.ledger.pays(m, price, p.TriggerTokens)
+	}
+	stride := 1
+	if p.Advance == Stride {
+		stride = max(1, p.Stride)
+	}
+	ahead := m.turn - p.WindowTurns - r.upto
+	if ahead < stride && (ahead <= 0 || !m.sweep) {
+		return false
+	}
+	r.upto += ahead
+	return true
 }

@@ -45,9 +45,6 @@ const never = int(^uint(0) >> 1)
 // of its tool. This looks only back: what comes later cannot change it.
 func releases(d *Dialogue, k int) []int {
 	out := make([]int, len(d.Results))
-	if k <= 0 {
-		return out
-	}
 	later := map[string][]int{} // of each tool, the turns from which on its results are there
 	for i := len(d.Results) - 1; i >= 0; i-- {
 		r := &d.Results[i]

@@ -90,7 +90,12 @@ func (h *house) start(ctx context.Context, d *door, name string, args ...string)
 	d.cmd.WaitDelay = 10 * time.Second
 	// One scheduler for all of them, whatever the machine says.
 	d.cmd.Env = append(os.Environ(), "GOMAXPROCS="+strconv.Itoa(runtime.GOMAXPROCS(0)), "HOME="+h.dir)
-	said, err := os.Create(filepath.Join(h.dir, strings.ReplaceAll(d.name, " ", "-")+".log"))
+	// Not beside the configuration, which is watched: every line would wake who watches it.
+	logs := filepath.Join(h.dir, "logs")
+	if err := os.MkdirAll(logs, 0o700); err != nil {
+		return err
+	}
+	said, err := os.Create(filepath.Join(logs, strings.ReplaceAll(d.name, " ", "-")+".log"))
 	if err != nil {
 		return err
 	}
