@@ -107,41 +107,74 @@ func (m masker) standing(talk *history.Dialogue, rec record, front history.Sum, 
 	return meter.Warm
 }
 
+// made is what came of the first cuts of a conversation's plan, which later requests begin with too.
+type made struct {
+	via     string
+	cuts    int
+	turn    int // the request at which the last of them was masked
+	edits   []jsonscan.Edit
+	cleared []Cleared // none of it new any more
+	until   time.Time // for so long it is sure that all of it is kept
+}
+
+// made is what came of an earlier request's cuts, if it can be used again: all is surely kept, and
+// nothing of it is new.
+func (m masker) made(plan *history.Plan, via string, now time.Time, turns int) made {
+	if old, ok := plan.Made().(made); ok && old.via == via && old.turn <= turns && now.Before(old.until) {
+		return old
+	}
+	return made{via: via, until: now.Add(m.keeper.Sure())}
+}
+
 // cut keeps what the plan masks, and gives the edits for what was kept.
 func (m masker) cut(ctx context.Context, o Outgoing, talk *history.Dialogue, plan *history.Plan, out *Shrunk) {
-	if err := m.keep(ctx, o, talk, plan); err != nil {
+	via, now := "llm:"+o.Provider, time.Now()
+	old := m.made(plan, via, now, out.turns)
+	if err := m.keep(ctx, o, talk, plan.Cuts[old.cuts:], via, now); err != nil {
 		slog.WarnContext(ctx, "old tool results go whole: their originals cannot be kept", "error", err)
 	}
-	out.Edits = make([]jsonscan.Edit, 0, len(plan.Cuts))
-	for i, cut := range plan.Cuts {
-		id := talk.Results[cut.Result].Kept.ID
-		if id == "" {
+	out.Edits = slices.Grow(slices.Clip(old.edits), len(plan.Cuts)-old.cuts)
+	out.Cleared = slices.Clone(old.cleared)
+	for i := old.cuts; i < len(plan.Cuts); i++ {
+		cut := plan.Cuts[i]
+		r := &talk.Results[cut.Result]
+		if r.Kept.ID == "" {
+			plan.Stay = min(plan.Stay, i) // another time, perhaps
 			continue
 		}
 		first, left := len(out.Edits), 0
-		out.Edits = plan.AppendEdits(out.Edits, i, id)
+		out.Edits = plan.AppendEdits(out.Edits, i, r.Kept.ID)
 		for _, e := range out.Edits[first:] {
 			left += e.Len() - len(e.Text)
 		}
 		fresh := cut.At > out.turns
-		out.clear(Cleared{Tool: talk.Results[cut.Result].Name, Tokens: history.Tokens(left), New: fresh})
+		cleared := Cleared{Tool: r.Name, Results: 1, Tokens: history.Tokens(left), New: fresh}
+		out.Cleared = addCleared(out.Cleared, cleared)
 		out.Moved = out.Moved || fresh
+		if i < plan.Stay {
+			cleared.New = false
+			old.cleared = addCleared(old.cleared, cleared)
+			old.cuts, old.turn, old.edits = i+1, cut.At, out.Edits
+			if r.Kept.Until.Before(old.until) {
+				old.until = r.Kept.Until
+			}
+		}
 	}
+	plan.Remember(old)
 }
 
-// keep makes sure that the originals of what a plan masks are kept. Most were a moment ago, when the
+// keep makes sure that the originals of what is masked are kept. Most were a moment ago, when the
 // conversation was last here, and need no second look.
-func (m masker) keep(ctx context.Context, o Outgoing, talk *history.Dialogue, plan *history.Plan) error {
-	server, now := "llm:"+o.Provider, time.Now()
-	talk.Via(server)
+func (m masker) keep(ctx context.Context, o Outgoing, talk *history.Dialogue, cuts []history.Cut, via string, now time.Time) error {
+	talk.Via(via)
 	var texts []recall.Text
 	var of []*history.Result
-	for _, cut := range plan.Cuts {
+	for _, cut := range cuts {
 		r := &talk.Results[cut.Result]
 		if now.Before(r.Kept.Until) {
 			continue
 		}
-		t := recall.Text{From: recall.Origin{Server: server, Tool: r.Name}}
+		t := recall.Text{From: recall.Origin{Server: via, Tool: r.Name}}
 		for _, span := range r.Texts {
 			t.Raw = append(t.Raw, span.Of(o.Body))
 		}

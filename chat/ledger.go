@@ -12,6 +12,9 @@ import (
 func (s *Shrunk) weigh(talk *history.Dialogue) {
 	s.Unmarked = talk.Shape == history.Messages && talk.Breakpoint < 0
 	s.Read = talk.Tokens() - history.Tokens(syntaxOf(talk))
+	if !talk.HasRead() {
+		return
+	}
 	newest := len(talk.Turns) - 1
 	back, rest := 0, 0 // of the newest results
 	for i := range talk.Results {
@@ -45,11 +48,7 @@ const (
 // syntaxOf is what the model does not read of what a conversation weighs, less what it reads though
 // it weighs nothing: thinking.
 func syntaxOf(talk *history.Dialogue) int {
-	n := messageSyntax*len(talk.Messages) + callSyntax*len(talk.Results)
-	for _, m := range talk.Messages {
-		n -= m.Len() - m.Came()
-	}
-	return n
+	return messageSyntax*len(talk.Messages) + callSyntax*len(talk.Results) - talk.Weightless()
 }
 
 func weight(r *history.Result) int {

@@ -143,7 +143,7 @@ func (w *midwife) cut(ctx context.Context, o Outgoing, talk *history.Dialogue, p
 		}
 		edits = n.appendEdits(edits)
 		r := &talk.Results[n.result]
-		out.clear(Cleared{Tool: r.Name, Tokens: history.Tokens(n.less()), Born: true, New: r.Turn >= out.turns})
+		out.Cleared = addCleared(out.Cleared, Cleared{Tool: r.Name, Results: 1, Tokens: history.Tokens(n.less()), Born: true, New: r.Turn >= out.turns})
 	}
 	out.Edits = jsonscan.Merge(out.Edits, edits)
 }

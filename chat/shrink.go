@@ -58,17 +58,16 @@ type Cleared struct {
 // has few tools.
 const maxAlike = 8
 
-// clear notes what was taken out of one result.
-func (s *Shrunk) clear(c Cleared) {
-	c.Results = 1
-	for i := range s.Cleared[max(0, len(s.Cleared)-maxAlike):] {
-		if like := &s.Cleared[len(s.Cleared)-1-i]; like.Tool == c.Tool && like.Born == c.Born && like.New == c.New {
-			like.Results++
+// addCleared adds what was taken out of results.
+func addCleared(all []Cleared, c Cleared) []Cleared {
+	for i := range all[max(0, len(all)-maxAlike):] {
+		if like := &all[len(all)-1-i]; like.Tool == c.Tool && like.Born == c.Born && like.New == c.New {
+			like.Results += c.Results
 			like.Tokens += c.Tokens
-			return
+			return all
 		}
 	}
-	s.Cleared = append(s.Cleared, c)
+	return append(all, c)
 }
 
 // Shrink says what to replace in a request's body.

@@ -21,6 +21,7 @@ type book struct {
 	sure  run   // the replay up to the last turn, which may go on
 	cuts  []Cut // what it masked
 	swept []int // the sweeps that it knew of
+	made  any   // what the caller made of these cuts
 }
 
 // terms are what a replay depends on, beside the conversation.

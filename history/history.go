@@ -75,6 +75,7 @@ type Dialogue struct {
 	front []jsonscan.Span // these
 	tools jsonscan.Span   // the list of tools; empty where there is none
 
+	reads  bool             // there may be results of reading back
 	others []jsonscan.Field // members of the request that nothing here is about
 	said   said             // names of its beginnings
 	heard  heard            // what the model and the user named
@@ -100,15 +101,12 @@ type Message struct {
 	Bytes int // what it weighs: its bytes without what clients add and take away between turns
 
 	total int // what it and all messages before it weighed as they came
+	bare  int // bytes of it and all messages before it that weigh nothing
 
 	spoken bool // by the model or the user, not by a tool
 	open   bool // after it, results are still part of the last turn
 	mark   mark
-	less   int // how much of Bytes went, of what came
 }
-
-// Came is what it weighed before its results were reduced.
-func (m *Message) Came() int { return m.Bytes + m.less }
 
 // mark is the last cache_control of a message.
 type mark struct {
@@ -163,6 +161,15 @@ func (d *Dialogue) Tokens() int { return Tokens(d.base + d.weigh(len(d.Messages)
 // TokensUpTo estimates the request that had so many tool turns: up to the results of its last.
 func (d *Dialogue) TokensUpTo(turns int) int {
 	return Tokens(d.base + d.weigh(d.endOf(min(turns, len(d.Turns)))))
+}
+
+// Weightless is how many bytes of the messages weigh nothing: what clients add and take away between
+// turns.
+func (d *Dialogue) Weightless() int {
+	if len(d.Messages) == 0 {
+		return 0
+	}
+	return d.Messages[len(d.Messages)-1].bare
 }
 
 func (d *Dialogue) weigh(messages int) int {

@@ -10,7 +10,12 @@ type Plan struct {
 	// request masks, a provider that caches only what is marked has cached nothing.
 	Latch []Event
 
+	// Stay is how many of the first cuts every later request of the conversation begins with too,
+	// as far as can be told.
+	Stay int
+
 	d        *Dialogue
+	book     *book // whose cuts they are; nil where more than the replay decided
 	policy   Policy
 	template template
 	rolls    bool // the boundary moves at every turn, as in the document
@@ -89,7 +94,7 @@ func (d *Dialogue) Plan(p Policy, c Cache, events []Event) *Plan {
 	} else {
 		cuts := b.replay(old.sweeps)
 		if len(old.latched) == 0 && (d.edge == 0 || p.PastBreakpoints) && b.order == nil {
-			plan.Cuts = cuts
+			plan.Cuts, plan.Stay, plan.book = cuts, b.sure.cuts, b
 			return plan
 		}
 		at = b.masked(cuts)
@@ -112,6 +117,22 @@ func (d *Dialogue) Plan(p Policy, c Cache, events []Event) *Plan {
 	}
 	plan.sign()
 	return plan
+}
+
+// Made is what the caller said with Remember at an earlier request that has the same cuts before its
+// Stay; nil when it said nothing, or that is forgotten.
+func (p *Plan) Made() any {
+	if p.book == nil {
+		return nil
+	}
+	return p.book.made
+}
+
+// Remember is for the caller to remember what it made of the cuts before Stay.
+func (p *Plan) Remember(made any) {
+	if p.book != nil {
+		p.book.made = made
+	}
 }
 
 // name is a tool's name as the placeholder has it.

@@ -58,8 +58,10 @@ type reader struct {
 	calls []call         // by number
 	log   []naming       // every time one was named
 	total int            // what the messages so far weigh
+	bare  int            // bytes of them that weigh nothing
 	open  bool           // only results have come since the last turn began
 	mark  mark           // of the message that is being read
+	done  int            // results whose call is known; 0 when one may have been named again since
 
 	keys   []string      // of the request so far
 	found  bool          // there are messages
@@ -245,7 +247,8 @@ func (r *reader) message(span jsonscan.Span, weight int, spoken bool) {
 	}
 	r.d.Lasts = max(r.d.Lasts, r.mark.lasts)
 	r.total += weight
-	r.d.Messages = append(r.d.Messages, Message{Span: span, Bytes: weight, total: r.total, spoken: spoken, open: r.open, mark: r.mark})
+	r.bare += span.Len() - weight
+	r.d.Messages = append(r.d.Messages, Message{Span: span, Bytes: weight, total: r.total, bare: r.bare, spoken: spoken, open: r.open, mark: r.mark})
 	r.mark = mark{}
 }
 
@@ -265,7 +268,11 @@ func (r *reader) extend() {
 
 // called notes a call of the last turn.
 func (r *reader) called(id, name value) {
+	known := len(r.calls)
 	n := naming{message: len(r.d.Messages), number: r.number(r.text(id)), turn: len(r.d.Turns) - 1}
+	if n.number < known {
+		r.done = 0
+	}
 	c := &r.calls[n.number]
 	if text := r.text(name); string(text) == c.name {
 		n.name = c.name
@@ -297,6 +304,7 @@ func (r *reader) answered(id value, content texts, inside int) {
 	if content.failed {
 		res.failed = isError
 	}
+	r.d.reads = r.d.reads || ReadsBack(res.Name)
 	r.d.Results = append(r.d.Results, res)
 	r.extend()
 }
@@ -397,12 +405,12 @@ func (b block) weight() int {
 	return b.Len() - b.extra
 }
 
-// finish fills in what only the whole conversation knows.
+// finish fills in what only the whole conversation knows: of each result, who named its call last.
 func (r *reader) finish() {
 	if last := len(r.d.Messages) - 1; r.trails && last >= 0 {
 		r.d.Breakpoint, r.d.edge = last, r.d.Messages[last].End
 	}
-	for i := range r.d.Results {
+	for i := r.done; i < len(r.d.Results); i++ {
 		res := &r.d.Results[i]
 		res.last, res.label = -1, Unknown
 		if res.call < 0 {

@@ -234,6 +234,7 @@ func (r *reader) stand() {
 // learn takes over what was found out about a conversation since it was read.
 func (r *reader) learn(d *Dialogue) {
 	d.whole()
+	r.done = len(d.Results)
 	if r.d.booked = d.booked; d.booked != nil {
 		d.booked.d, d.booked = nil, nil
 	}
@@ -254,9 +255,7 @@ func (d *Dialogue) whole() {
 		total += r.less
 		r.before += total - r.less
 		if r.less > 0 {
-			m := &d.Messages[r.Message]
-			m.Bytes += r.less
-			m.less -= r.less
+			d.Messages[r.Message].Bytes += r.less
 			r.less = 0
 		}
 	}
@@ -289,9 +288,10 @@ func (r *reader) rewind(messages int) {
 	}
 	d.booked = d.booked.rewind(whole, len(d.Results))
 	d.Breakpoint, d.edge, d.Lasts = -1, 0, r.lasted
-	r.total, r.open = 0, false
+	r.total, r.bare, r.open = 0, 0, false
 	for i, m := range d.Messages {
 		r.total += m.Bytes
+		r.bare = m.bare
 		r.open = m.open
 		if m.mark.edge > 0 {
 			d.Breakpoint, d.edge = i, m.mark.edge
@@ -303,6 +303,7 @@ func (r *reader) rewind(messages int) {
 			d.Results[i].placed = nil
 		}
 	}
+	r.done = 0
 	r.log = slices.Clip(r.log[:sort.Search(len(r.log), func(i int) bool { return r.log[i].message >= messages })])
 	r.rename()
 	d.said.forget(messages)

@@ -15,9 +15,7 @@ func (d *Dialogue) Reduced(less []int) {
 		r := &d.Results[i]
 		r.before -= total
 		r.less = less[i]
-		m := &d.Messages[r.Message]
-		m.Bytes -= less[i]
-		m.less += less[i]
+		d.Messages[r.Message].Bytes -= less[i]
 		total += less[i]
 	}
 }

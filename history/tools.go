@@ -63,6 +63,9 @@ func nameOf(body []byte, tool jsonscan.Span) string {
 	return fields.Text("name")
 }
 
+// HasRead says whether the model may have read something back in the conversation.
+func (d *Dialogue) HasRead() bool { return d.reads }
+
 // ReadsBack says whether a name is that of the tool that reads back, or ends in it after whatever a
 // client puts between the names of servers and tools.
 func ReadsBack(name string) bool {

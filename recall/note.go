@@ -2,8 +2,10 @@ package recall
 
 import (
 	"context"
+	"crypto/cipher"
 	"crypto/hmac"
 	"crypto/sha256"
+	"sync/atomic"
 	"time"
 
 	"github.com/ctxgate/ctxgate/state"
@@ -23,20 +25,46 @@ func (k tenantKeys) noteKey(name string) string {
 	return "note/" + k.tag + "/" + crockford.EncodeToString(h.Sum(nil)[:idBytes])
 }
 
+// place is where a note is, and what seals it. A conversation's is asked for with every request, and
+// to find out takes longer than to read it.
+type place struct {
+	key     string
+	aead    cipher.AEAD
+	renewed atomic.Int64 // when its lease was last renewed, in nanoseconds of Unix
+}
+
+type noteName struct{ tenant, name string }
+
+const mostPlaces = 1 << 11 // in each half of those that are remembered
+
+func (r *Recall) place(tenant, name string) (*place, error) {
+	of := noteName{tenant, name}
+	if p, ok := r.places.Get(of); ok {
+		return p, nil
+	}
+	k := r.keysOf(tenant)
+	key := k.noteKey(name)
+	aead, err := k.aead(key)
+	if err != nil {
+		return nil, err
+	}
+	p := &place{key: key, aead: aead}
+	r.places.Put(of, p, 1)
+	return p, nil
+}
+
 // PutNotes remembers notes, all or none, in the place of those of the same names.
 func (r *Recall) PutNotes(ctx context.Context, tenant string, notes ...Note) error {
 	if !r.cfg.Enabled {
 		return errOff
 	}
-	k := r.keysOf(tenant)
 	items := make([]state.Item, 0, len(notes))
 	for _, n := range notes {
-		key := k.noteKey(n.Name)
-		aead, err := k.aead(key)
+		p, err := r.place(tenant, n.Name)
 		if err != nil {
 			return err
 		}
-		items = append(items, state.Item{Key: key, Group: key, Value: seal(aead, key, manifestPart, n.Value)})
+		items = append(items, state.Item{Key: p.key, Group: p.key, Value: seal(p.aead, p.key, manifestPart, n.Value)})
 	}
 	return r.store.Put(ctx, items...)
 }
@@ -47,28 +75,25 @@ func (r *Recall) GetNote(ctx context.Context, tenant, name string) ([]byte, erro
 	if !r.cfg.Enabled {
 		return nil, errOff
 	}
-	k := r.keysOf(tenant)
-	key := k.noteKey(name)
-	sealed, err := r.store.Get(ctx, key)
+	p, err := r.place(tenant, name)
 	if err != nil {
 		return nil, err
 	}
-	aead, err := k.aead(key)
+	sealed, err := r.store.Get(ctx, p.key)
 	if err != nil {
 		return nil, err
 	}
-	value, err := unseal(aead, key, manifestPart, sealed)
+	value, err := unseal(p.aead, p.key, manifestPart, sealed)
 	if err == nil {
-		r.renew(ctx, tenant, key)
+		r.renew(ctx, p)
 	}
 	return value, err
 }
 
 // renew lets a note live on that is read, now and then: it is read with every request.
-func (r *Recall) renew(ctx context.Context, tenant, key string) {
-	m := r.recent.mark(tenant, &Text{Raw: [][]byte{[]byte(key)}, From: Origin{Server: "note"}})
-	if now := time.Now(); r.recent.id(m, now) == "" {
-		_, _ = r.store.Touch(ctx, key) // a store that cannot note that can still be read
-		r.recent.note(m, key, now)
+func (r *Recall) renew(ctx context.Context, p *place) {
+	now := time.Now()
+	if last := p.renewed.Load(); now.Sub(time.Unix(0, last)) >= r.recent.span && p.renewed.CompareAndSwap(last, now.UnixNano()) {
+		_, _ = r.store.Touch(ctx, p.key) // a store that cannot note that can still be read
 	}
 }

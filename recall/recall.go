@@ -35,6 +35,7 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
+	"github.com/ctxgate/ctxgate/internal/lately"
 	"github.com/ctxgate/ctxgate/internal/unit"
 	"github.com/ctxgate/ctxgate/state"
 )
@@ -86,6 +87,7 @@ type Recall struct {
 	codec *codec
 
 	recent  *recent
+	places  *lately.Map[noteName, *place]
 	keys    sync.Map // tenantKeys by tenant
 	derived atomic.Int64
 }
@@ -100,7 +102,7 @@ func New(store *state.Store, secret []byte, cfg Config) (*Recall, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Recall{store: store, root: secret, cfg: cfg, spill: semaphore.NewWeighted(int64(cfg.SpillBytes)), codec: codec, recent: newRecent(store.Lifetime())}, nil
+	return &Recall{store: store, root: secret, cfg: cfg, spill: semaphore.NewWeighted(int64(cfg.SpillBytes)), codec: codec, recent: newRecent(store.Lifetime()), places: lately.NewMap[noteName, *place](mostPlaces)}, nil
 }
 
 // Enabled says whether anything is kept at all.
