@@ -2,6 +2,7 @@ package chat
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/ctxgate/ctxgate/auth"
@@ -87,14 +88,16 @@ func (p *plan) forwarded(in http.Header) (head, own http.Header) {
 
 // endToEnd are the headers that do not belong to the connection (RFC 9110, 7.6.1).
 func endToEnd(in http.Header) http.Header {
-	out := in.Clone()
+	out := make(http.Header, len(in))
+	for name, values := range in {
+		if !hopByHop[name] {
+			out[name] = slices.Clip(values)
+		}
+	}
 	for _, line := range in["Connection"] {
 		for name := range strings.SplitSeq(line, ",") {
 			out.Del(strings.TrimSpace(name))
 		}
-	}
-	for name := range hopByHop {
-		delete(out, name)
 	}
 	return out
 }

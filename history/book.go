@@ -7,6 +7,7 @@ import "slices"
 // its last turn. So the book of a conversation can be gone on with at its next request.
 type book struct {
 	d     *Dialogue // the request that it is about now
+	turns int       // of it
 	terms terms
 
 	size []int // what the messages of each request weigh, by its turns
@@ -19,7 +20,8 @@ type book struct {
 	order []int // those to mask in the order in which they are due; nil: as they came
 
 	sure  run   // the replay up to the last turn, which may go on
-	cuts  []Cut // what it masked
+	past  int   // results that the document's window has left behind for good
+	cuts  []Cut // what is masked, as far as that is sure
 	swept []int // the sweeps that it knew of
 	made  any   // what the caller made of these cuts
 }
@@ -38,11 +40,11 @@ func (d *Dialogue) book(p Policy, c Cache) *book {
 		terms.base = d.base
 	}
 	b := d.booked
-	if b == nil || b.terms != terms || b.order != nil || d.reduced {
+	if b == nil || b.terms != terms || len(d.Turns) < b.turns || b.free != nil || d.reduced || d.renamed {
 		b = &book{terms: terms}
 		d.booked = b
 	}
-	b.d = d
+	b.d, b.turns = d, len(d.Turns)
 	b.weigh()
 	b.judge(d.template)
 	return b
@@ -51,7 +53,7 @@ func (d *Dialogue) book(p Policy, c Cache) *book {
 // rewind is the book of a conversation of which so many turns are as they were, and the next perhaps;
 // nil where more is known of it than that.
 func (b *book) rewind(turns, results int) *book {
-	if b == nil || b.sure.turn > turns || b.order != nil {
+	if b == nil || b.sure.turn > turns || b.past > results || b.free != nil {
 		return nil
 	}
 	b.from = b.from[:min(len(b.from), turns+1)]

@@ -83,6 +83,7 @@ type Dialogue struct {
 	template template  // the last that results were to be masked by
 	booked   *book     // the replay of what was to be masked
 	reduced  bool      // results are sent shorter than they came
+	renamed  bool      // calls were named again since the last request
 	via      string    // who kept originals
 	stands   *standing // for Recent to keep
 }

@@ -88,17 +88,17 @@ func (d *Dialogue) Plan(p Policy, c Cache, events []Event) *Plan {
 	}
 	b := d.book(p, c)
 	old := newPast(events)
-	var at []int
+	var cuts []Cut
 	if plan.rolls {
-		at = b.rolling(plan.template)
+		cuts = b.roll(plan.template)
 	} else {
-		cuts := b.replay(old.sweeps)
-		if len(old.latched) == 0 && (d.edge == 0 || p.PastBreakpoints) && b.order == nil {
-			plan.Cuts, plan.Stay, plan.book = cuts, b.sure.cuts, b
-			return plan
-		}
-		at = b.masked(cuts)
+		cuts = b.replay(old.sweeps)
 	}
+	if b.free == nil && len(old.latched) == 0 && (!plan.rolls || len(old.sweeps) == 0) && (d.edge == 0 || p.PastBreakpoints) {
+		plan.Cuts, plan.Stay, plan.book = cuts, len(b.cuts), b
+		return plan
+	}
+	at := b.masked(cuts)
 	plan.Cuts = make([]Cut, 0, len(d.Results))
 	for i := range d.Results {
 		kept, latched := old.covers(b, i)
@@ -141,17 +141,6 @@ func (p *Plan) name(r *Result) string {
 		return r.label
 	}
 	return r.Name
-}
-
-// rolling is masked for the document's window, which looks at the whole conversation.
-func (b *book) rolling(t template) []int {
-	out := b.masked(nil)
-	for _, i := range Mask(b.d, b.terms.policy) {
-		if r := &b.d.Results[i]; t.gain(r, r.label) > 0 {
-			out[i] = min(b.due[i], len(b.d.Turns))
-		}
-	}
-	return out
 }
 
 // latch notes the last mask for the caller to keep.

@@ -3,6 +3,7 @@ package history
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/ctxgate/ctxgate/jsonscan"
@@ -54,14 +55,16 @@ type reader struct {
 	d    *Dialogue
 	body []byte
 
-	ids   map[string]int // numbers of call ids
-	calls []call         // by number
-	log   []naming       // every time one was named
-	total int            // what the messages so far weigh
-	bare  int            // bytes of them that weigh nothing
-	open  bool           // only results have come since the last turn began
-	mark  mark           // of the message that is being read
-	done  int            // results whose call is known; 0 when one may have been named again since
+	ids    map[string]int // numbers of call ids
+	calls  []call         // by number
+	log    []naming       // every time one was named
+	total  int            // what the messages so far weigh
+	bare   int            // bytes of them that weigh nothing
+	open   bool           // only results have come since the last turn began
+	mark   mark           // of the message that is being read
+	shared int            // turns that are an earlier request's too
+	old    int            // results that are an earlier request's too
+	done   int            // results whose call is known; 0 when one may have been named again since
 
 	keys   []string      // of the request so far
 	found  bool          // there are messages
@@ -262,9 +265,15 @@ func (r *reader) begin() {
 // extend makes the message that is being read part of the last turn, if that is still open.
 func (r *reader) extend() {
 	if r.open {
+		if len(r.d.Turns) <= r.shared {
+			r.ownTurns()
+		}
 		r.d.Turns[len(r.d.Turns)-1].End = len(r.d.Messages) + 1
 	}
 }
+
+// ownTurns makes the turns the reader's own, so that one of them can be changed.
+func (r *reader) ownTurns() { r.d.Turns, r.shared = slices.Clone(r.d.Turns), 0 }
 
 // called notes a call of the last turn.
 func (r *reader) called(id, name value) {
@@ -412,15 +421,15 @@ func (r *reader) finish() {
 	}
 	for i := r.done; i < len(r.d.Results); i++ {
 		res := &r.d.Results[i]
-		res.last, res.label = -1, Unknown
-		if res.call < 0 {
-			continue
+		last, label := -1, Unknown
+		if res.call >= 0 {
+			c := r.calls[res.call]
+			if last = c.turn; c.name != "" {
+				label = c.name
+			}
 		}
-		c := r.calls[res.call]
-		res.last = c.turn
-		if c.name != "" {
-			res.label = c.name
-		}
+		r.d.renamed = r.d.renamed || i < r.old && (res.last != last || res.label != label)
+		res.last, res.label = last, label
 	}
 }
 

@@ -268,11 +268,12 @@ func (r *reader) resume(body []byte, upto int) *reader {
 	d := *r.d
 	next.d, next.body, d.body = &d, body, body
 	next.inside = true
+	next.shared = len(d.Turns)
 	messages := sort.Search(len(d.Messages), func(i int) bool { return d.Messages[i].End > upto })
-	d.Turns = slices.Clone(d.Turns) // the last of them may go on
 	if messages < len(d.Messages) {
 		next.rewind(messages)
 	}
+	next.old = len(d.Results)
 	return &next
 }
 
@@ -283,6 +284,7 @@ func (r *reader) rewind(messages int) {
 	whole := sort.Search(len(d.Turns), func(i int) bool { return d.Turns[i].End > messages })
 	d.Turns = d.Turns[:sort.Search(len(d.Turns), func(i int) bool { return d.Turns[i].Message >= messages })]
 	d.Results = d.Results[:sort.Search(len(d.Results), func(i int) bool { return d.Results[i].Message >= messages })]
+	r.ownTurns()
 	if n := len(d.Turns); n > 0 {
 		d.Turns[n-1].End = min(d.Turns[n-1].End, messages)
 	}

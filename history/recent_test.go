@@ -2,6 +2,8 @@ package history
 
 import (
 	"bytes"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"reflect"
@@ -9,6 +11,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"pgregory.net/rapid"
 
 	"github.com/ctxgate/ctxgate/jsonscan"
 )
@@ -242,5 +246,41 @@ func TestRecentOthers(t *testing.T) {
 			t.Errorf("request %d of %d bytes: n is %s, seed is %s", i, len(body), n, seed)
 		}
 		m.Keep(d)
+	}
+}
+
+// I2: nor does it where calls share their ids, results come late or unasked, and a client takes some
+// of it back.
+func TestI2RecentOfOddMessages(t *testing.T) {
+	hits := 0
+	rapid.Check(t, func(t *rapid.T) {
+		messages := append([]object{{"role": "user", "content": strings.Repeat("go ", leastRecent/2)}}, rapid.SliceOfN(oddMessage(), 20, 80).Draw(t, "messages")...)
+		p, c := anyPolicy(rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "policy"), 0)))
+		m := NewRecent(4<<20, 0)
+		for end := 8; end <= len(messages); end += rapid.IntRange(-2, 4).Draw(t, "step") {
+			end = max(end, 1)
+			body, _ := json.Marshal(object{"messages": messages[:end], "model": "m"})
+			got, err1 := m.Read("", Chat, body)
+			want, err2 := Read(Chat, body, 0)
+			if err := errors.Join(err1, err2); err != nil {
+				t.Fatal(err)
+			}
+			if resumed(got) {
+				hits++
+			}
+			a, b := got.Plan(p, c, nil), want.Plan(p, c, nil)
+			if !slices.Equal(a.Cuts, b.Cuts) {
+				t.Fatalf("%+v %v: plans differ:\n%v\n%v", p, c, a.Cuts, b.Cuts)
+			}
+			for i := range a.Cuts {
+				if x, y := a.Edits(i, someID), b.Edits(i, someID); !reflect.DeepEqual(x, y) {
+					t.Fatalf("%+v: edits differ:\n%s\n%s", p, x[0].Text, y[0].Text)
+				}
+			}
+			m.Keep(got)
+		}
+	})
+	if hits == 0 {
+		t.Error("no request was read from where another ended")
 	}
 }

@@ -139,3 +139,38 @@ func (b *book) moves(r *run, m moment) bool {
 	r.upto += ahead
 	return true
 }
+
+// roll is replay for the document's window, which looks at the whole conversation: a call that is
+// named again is as young as that. As long as none is, what is masked stays so.
+func (b *book) roll(t template) (cuts []Cut) {
+	d, p := b.d, b.terms.policy
+	if b.free != nil {
+		for _, i := range Mask(d, p) {
+			cuts = b.appendOld(cuts, t, i)
+		}
+		return cuts
+	}
+	cuts = b.cuts
+	sure := true // all results so far are out of the window for good
+	for i := b.past; i < len(d.Results); i++ {
+		in := d.inWindow(p, i)
+		if sure && (in || b.due[i] > len(d.Turns)) {
+			sure, cuts = false, slices.Clip(cuts)
+		}
+		if !in && d.isPlain(p, i) {
+			cuts = b.appendOld(cuts, t, i)
+		}
+		if sure {
+			b.past, b.cuts = i+1, cuts
+		}
+	}
+	return cuts
+}
+
+// appendOld appends the cut of a result that the window has left behind, unless that saves nothing.
+func (b *book) appendOld(cuts []Cut, t template, i int) []Cut {
+	if r := &b.d.Results[i]; t.gain(r, r.label) > 0 {
+		cuts = append(cuts, Cut{i, min(b.due[i], len(b.d.Turns))})
+	}
+	return cuts
+}

@@ -7,19 +7,26 @@ func Mask(d *Dialogue, p Policy) []int {
 	if p.off() {
 		return nil
 	}
-	start := max(0, len(d.Turns)-p.WindowTurns)
 	kept := lastOfEach(d, p.KeepLastK)
 	var out []int
 	for i := range d.Results {
-		r := &d.Results[i]
-		switch {
-		case r.last < 0, r.last >= start, kept[r.call], !r.Maskable:
-		case p.KeepErrors && d.looksFailed(i):
-		default:
+		if !d.inWindow(p, i) && !kept[d.Results[i].call] && d.isPlain(p, i) {
 			out = append(out, i)
 		}
 	}
 	return out
+}
+
+// inWindow says whether a result is of one of the last turns.
+func (d *Dialogue) inWindow(p Policy, result int) bool {
+	return d.Results[result].last >= max(0, len(d.Turns)-p.WindowTurns)
+}
+
+// isPlain says whether a result can be masked wherever it stands: it is text, somebody asked for it,
+// and it is no error.
+func (d *Dialogue) isPlain(p Policy, result int) bool {
+	r := &d.Results[result]
+	return r.last >= 0 && r.Maskable && !(p.KeepErrors && d.looksFailed(result))
 }
 
 // lastOfEach are the numbers of the calls that gave the last k results of each tool (H9).
