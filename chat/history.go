@@ -70,10 +70,15 @@ func (m masker) plan(ctx context.Context, o Outgoing, talk *history.Dialogue, ou
 	first := talk.Prefix(1)
 	name := "talk\x00" + o.Provider + "\x00" + o.Model + "\x00" + string(first[:])
 	tenant := o.Who.Tenant()
-	rec, known := m.talks.recall(ctx, tenant, name)
-
 	ttl := max(o.Cache.TTL.D(), talk.Lasts)
 	grain := ttl / 4
+	// Without marks only a dead cache decides what cannot be told from the conversation, and while it
+	// is alive no other process takes it for dead.
+	trust := grain
+	if marked {
+		trust = 0
+	}
+	rec, known := m.talks.recall(ctx, tenant, name, trust)
 	front := talk.Front()
 	if known {
 		out.Standing = m.standing(talk, rec, front, ttl, grain)

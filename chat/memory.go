@@ -41,10 +41,14 @@ type record struct {
 	stored time.Time // what the store knows of seen
 }
 
-// recall is the record of a conversation; false where there is none.
-func (m *memory) recall(ctx context.Context, tenant, name string) (record, bool) {
+// recall is the record of a conversation; false where there is none. What this process noted less
+// than trust ago is taken for all there is.
+func (m *memory) recall(ctx context.Context, tenant, name string, trust time.Duration) (record, bool) {
 	here, known := m.here.Get(tenant + name)
 	here.events = slices.Clip(here.events) // others have the same record, and add to it too
+	if known && m.now().Sub(here.seen) < trust {
+		return here, true
+	}
 	raw, err := m.notes.GetNote(ctx, tenant, name)
 	var rec record
 	if err == nil {

@@ -2,6 +2,7 @@ package chat_test
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"strings"
 	"sync"
@@ -186,6 +187,47 @@ func TestHPlus1ASweepInEveryShape(t *testing.T) {
 				t.Errorf("turn 8 does not extend turn 7: %s", got)
 			}
 		})
+	}
+}
+
+// I4, H+1: replicas that take turns, each of which mostly trusts what it knows itself, send what one
+// would that has the conversation to itself; also at sweeps, whoever made them.
+func TestHPlus1ReplicasTakeTurns(t *testing.T) {
+	const path = "/v1/chat/completions"
+	sweeps := 0
+	for seed := range uint64(6) {
+		rnd := rand.New(rand.NewPCG(seed, 1))
+		f, c := newFar(t, says(http.StatusOK, `{}`)), &clock{time.Now()}
+		gateway := func(r *recall.Recall) *gate {
+			p := provider("p", "openai", f.URL, func(p *chat.Provider) { p.Cache.Write, p.Cache.Read, p.Cache.TTL = 1, .1, seconds(5*time.Minute) })
+			return open(t, []chat.Provider{p}, func(s *chat.Settings, d *chat.Deps) {
+				d.Shrink = chat.Mask(r, c.time)
+				rolling(&s.Chat.Observation.Schema1)
+				s.Chat.Observation.Schema1.Advance = history.Pressure // which such small ones never feel
+			})
+		}
+		ask := func(g *gate, n int) string {
+			g.post(t, path, talks[path](n), nil)
+			calls := f.calls()
+			return string(calls[len(calls)-1].body)
+		}
+		alone, shared := gateway(keeper(t, nil)), keeper(t, nil)
+		replicas := []*gate{gateway(shared), gateway(shared), gateway(shared)}
+		masked := 0
+		for n := 4; n < 40; n++ {
+			want := ask(alone, n)
+			if got := ask(replicas[rnd.IntN(len(replicas))], n); got != want {
+				t.Fatalf("seed %d, turn %d:\n%s\n%s", seed, n, got, want)
+			}
+			if now := len(placeholder.FindAllString(want, -1)); now > masked {
+				masked = now
+				sweeps++
+			}
+			c.now = c.now.Add([]time.Duration{time.Second, 40 * time.Second, time.Minute, 100 * time.Second, time.Hour}[rnd.IntN(5)])
+		}
+	}
+	if sweeps < 20 {
+		t.Errorf("%d sweeps", sweeps)
 	}
 }
 

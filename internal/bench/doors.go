@@ -188,14 +188,12 @@ func (h *house) openNginx(ctx context.Context, provider string) error {
 	return h.start(ctx, d, "nginx", "-p", h.dir, "-c", file)
 }
 
-// gatewayConfig masks old results; the provider's cache has a discount, so that "auto" has
-// something to weigh.
+// gatewayConfig masks old results, which are kept as they are without being told otherwise: on disk.
+// The provider's cache has a discount, so that "auto" has something to weigh.
 const gatewayConfig = `listen = %[1]q
 data_dir = %[2]q
 [admin]
 listen = %[3]q
-[state]
-driver = "memory"
 [observation_masking.schema1]
 enabled = true
 advance = %[4]q
