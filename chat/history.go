@@ -112,20 +112,23 @@ func (m masker) standing(talk *history.Dialogue, rec record, front history.Sum, 
 	return meter.Warm
 }
 
-// made is what came of the first cuts of a conversation's plan, which later requests begin with too.
+// made is what came of the first cuts of a conversation's plan. Its next requests mostly begin with
+// the same.
 type made struct {
 	via     string
-	cuts    int
+	cuts    []history.Cut
 	turn    int // the request at which the last of them was masked
 	edits   []jsonscan.Edit
 	cleared []Cleared // none of it new any more
 	until   time.Time // for so long it is sure that all of it is kept
 }
 
-// made is what came of an earlier request's cuts, if it can be used again: all is surely kept, and
-// nothing of it is new.
+// made is what came of an earlier request's cuts, if it can be used again: the plan begins with them,
+// all is surely kept, and nothing of it is new.
 func (m masker) made(plan *history.Plan, via string, now time.Time, turns int) made {
-	if old, ok := plan.Made().(made); ok && old.via == via && old.turn <= turns && now.Before(old.until) {
+	old, ok := plan.Made().(made)
+	if n := len(old.cuts); ok && old.via == via && old.turn <= turns && now.Before(old.until) &&
+		n <= len(plan.Cuts) && slices.Equal(plan.Cuts[:n], old.cuts) {
 		return old
 	}
 	return made{via: via, until: now.Add(m.keeper.Sure())}
@@ -135,16 +138,17 @@ func (m masker) made(plan *history.Plan, via string, now time.Time, turns int) m
 func (m masker) cut(ctx context.Context, o Outgoing, talk *history.Dialogue, plan *history.Plan, out *Shrunk) {
 	via, now := "llm:"+o.Provider, time.Now()
 	old := m.made(plan, via, now, out.turns)
-	if err := m.keep(ctx, o, talk, plan.Cuts[old.cuts:], via, now); err != nil {
+	if err := m.keep(ctx, o, talk, plan.Cuts[len(old.cuts):], via, now); err != nil {
 		slog.WarnContext(ctx, "old tool results go whole: their originals cannot be kept", "error", err)
 	}
-	out.Edits = slices.Grow(slices.Clip(old.edits), len(plan.Cuts)-old.cuts)
+	out.Edits = slices.Grow(slices.Clip(old.edits), len(plan.Cuts)-len(old.cuts))
 	out.Cleared = slices.Clone(old.cleared)
-	for i := old.cuts; i < len(plan.Cuts); i++ {
+	stay := plan.Stay
+	for i := len(old.cuts); i < len(plan.Cuts); i++ {
 		cut := plan.Cuts[i]
 		r := &talk.Results[cut.Result]
 		if r.Kept.ID == "" {
-			plan.Stay = min(plan.Stay, i) // another time, perhaps
+			stay = min(stay, i) // another time, perhaps
 			continue
 		}
 		first, left := len(out.Edits), 0
@@ -156,10 +160,10 @@ func (m masker) cut(ctx context.Context, o Outgoing, talk *history.Dialogue, pla
 		cleared := Cleared{Tool: r.Name, Results: 1, Tokens: history.Tokens(left), New: fresh}
 		out.Cleared = addCleared(out.Cleared, cleared)
 		out.Moved = out.Moved || fresh
-		if i < plan.Stay {
+		if i < stay {
 			cleared.New = false
 			old.cleared = addCleared(old.cleared, cleared)
-			old.cuts, old.turn, old.edits = i+1, cut.At, out.Edits
+			old.cuts, old.turn, old.edits = plan.Cuts[:i+1], max(old.turn, cut.At), out.Edits
 			if r.Kept.Until.Before(old.until) {
 				old.until = r.Kept.Until
 			}

@@ -23,7 +23,14 @@ type book struct {
 	past  int   // results that the document's window has left behind for good
 	cuts  []Cut // what is masked, as far as that is sure
 	swept []int // the sweeps that it knew of
-	made  any   // what the caller made of these cuts
+	made  made  // of the cuts of the last request
+}
+
+// made is what a caller made of the cuts of a request with so many turns, the last of which ended
+// there.
+type made struct {
+	what       any
+	turns, end int
 }
 
 // terms are what a replay depends on, beside the conversation.

@@ -10,8 +10,8 @@ type Plan struct {
 	// request masks, a provider that caches only what is marked has cached nothing.
 	Latch []Event
 
-	// Stay is how many of the first cuts every later request of the conversation begins with too,
-	// as far as can be told.
+	// Stay is how many of the first cuts are of results that are as they are wherever Made is
+	// remembered; that they are masked then is for the plan to say.
 	Stay int
 
 	d        *Dialogue
@@ -95,7 +95,10 @@ func (d *Dialogue) Plan(p Policy, c Cache, events []Event) *Plan {
 		cuts = b.replay(old.sweeps)
 	}
 	if b.free == nil && len(old.latched) == 0 && (!plan.rolls || len(old.sweeps) == 0) && (d.edge == 0 || p.PastBreakpoints) {
-		plan.Cuts, plan.Stay, plan.book = cuts, len(b.cuts), b
+		plan.Cuts, plan.Stay, plan.book = cuts, len(cuts), b
+		if plan.rolls { // a result that came late may be out of the window, and yet be taken back
+			plan.Stay = len(b.cuts)
+		}
 		return plan
 	}
 	at := b.masked(cuts)
@@ -119,19 +122,19 @@ func (d *Dialogue) Plan(p Policy, c Cache, events []Event) *Plan {
 	return plan
 }
 
-// Made is what the caller said with Remember at an earlier request that has the same cuts before its
-// Stay; nil when it said nothing, or that is forgotten.
+// Made is what the caller said with Remember at an earlier request of the conversation, under the same
+// policy; nil when it said nothing, or that is forgotten.
 func (p *Plan) Made() any {
-	if p.book == nil {
-		return nil
+	if p.book == nil || p.d.endOf(p.book.made.turns) != p.book.made.end {
+		return nil // a turn went on: what was masked at it may be so in other words
 	}
-	return p.book.made
+	return p.book.made.what
 }
 
 // Remember is for the caller to remember what it made of the cuts before Stay.
-func (p *Plan) Remember(made any) {
-	if p.book != nil {
-		p.book.made = made
+func (p *Plan) Remember(what any) {
+	if n := len(p.d.Turns); p.book != nil {
+		p.book.made = made{what, n, p.d.endOf(n)}
 	}
 }
 

@@ -33,7 +33,7 @@ type moment struct {
 func (b *book) replay(sweeps []int) []Cut {
 	known := func(t int) bool { return t <= b.sure.turn }
 	if now := only(sweeps, known); !slices.Equal(now, b.swept) {
-		b.sure, b.cuts, b.made = run{}, nil, nil
+		b.sure, b.cuts, b.made = run{}, nil, made{}
 	}
 	r := b.sure
 	last := len(b.size) - 1
