@@ -3,7 +3,9 @@ package upstream
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"log/slog"
+	"runtime/debug"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -107,6 +109,22 @@ func (c *Conn) end(why error) {
 	c.mu.Unlock()
 	c.wire.close()
 	close(c.closed)
+}
+
+// guard is deferred by whatever reads what a server said. A mistake of ours that its bytes bring to
+// light costs the call they were for, or else this connection, and nobody else's.
+func (c *Conn) guard(f *flight) {
+	p := recover()
+	if p == nil {
+		return
+	}
+	slog.Error("reading what a server said panicked", "server", c.server, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+	err := fault.Wrap(fault.Internal, "internal error", fmt.Errorf("panic: %v", p))
+	if f != nil {
+		f.fail(err)
+		return
+	}
+	c.end(err)
 }
 
 // Close ends the connection from our side, and waits until its wire is closed: by whomever it was
@@ -249,6 +267,7 @@ func (c *Conn) take(body []byte, from *flight) bool {
 		c.mu.Unlock()
 		if alive && c.answering.Add(1) <= maxAnswers {
 			go func() {
+				defer c.guard(from)
 				defer c.answering.Add(-1)
 				c.answer(m, from)
 			}()

@@ -13,6 +13,7 @@ import (
 
 	"github.com/ctxgate/ctxgate/fault"
 	"github.com/ctxgate/ctxgate/mcp"
+	"github.com/ctxgate/ctxgate/rpc"
 	"github.com/ctxgate/ctxgate/upstream"
 )
 
@@ -190,4 +191,36 @@ func TestCancellationWithTheGoSDK(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	n.must(t, mcp.ToolsCall, `{"name":"echo","arguments":{}}`)
+}
+
+// clumsy is a client's side that panics when it hears of progress.
+type clumsy struct{ *peer }
+
+func (clumsy) Notify(string, rpc.Message) { panic("clumsy") }
+
+// R26: a panic while reading what a server said costs a call, or the connection it came on: the next
+// call finds the server as ever.
+func TestR26APanicCostsNoMore(t *testing.T) {
+	const progress = `{"name":"raw","arguments":{"text":"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\",\"params\":{\"progressToken\":$id,\"progress\":1}}"}}`
+	for name, tt := range map[string]struct {
+		entry  func(*testing.T) upstream.Server
+		params string
+	}{
+		"stream":    {func(t *testing.T) upstream.Server { return streamable(t, sdk.StreamableHTTPOptions{}) }, `{"name":"steps","arguments":{}}`},
+		"stateless": {func(t *testing.T) upstream.Server { return streamable(t, sdk.StreamableHTTPOptions{Stateless: true}) }, `{"name":"steps","arguments":{}}`},
+		"SSE": {func(t *testing.T) upstream.Server {
+			s := kit()
+			return host(t, sdk.NewSSEHandler(func(*http.Request) *sdk.Server { return s }, nil))
+		}, `{"name":"steps","arguments":{}}`},
+		"stdio": {func(*testing.T) upstream.Server { return program() }, progress},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := connect(t, tt.entry(t), nil)
+			_, err := n.call(t, mcp.ToolsCall, tt.params, func(c *upstream.Call) { c.Peer, c.Progress = clumsy{}, true })
+			if kind := fault.KindOf(err); kind != fault.Internal && kind != fault.Unavailable {
+				t.Errorf("got %v", err)
+			}
+			n.must(t, mcp.ToolsCall, `{"name":"echo","arguments":{}}`)
+		})
+	}
 }

@@ -121,6 +121,7 @@ func (r *Remote) puzzled(p *pipe, crashed bool) {
 }
 
 func (p *pipe) read() {
+	defer p.conn.guard(nil)
 	defer p.prog.Stdout().Close()
 	for {
 		msg, err := p.in.Next()

@@ -44,6 +44,7 @@ func (w *plain) send(f *flight, msg []byte) error {
 	ctx, cancel := context.WithCancel(w.life)
 	f.stop = cancel
 	go func() {
+		defer w.conn.guard(f)
 		defer cancel()
 		body, err := w.rpc.Call(ctx, msg)
 		if err == nil {

@@ -116,6 +116,7 @@ func (x *exchange) resume(ctx context.Context, at *place) (io.ReadCloser, error)
 // listen hears what a server of the older era says outside any call, for as long as the
 // connection lasts and the server offers it.
 func (s *stream) listen(answered func()) {
+	defer s.conn.guard(nil)
 	defer answered()
 	var at place
 	for heard := false; ; {

@@ -114,6 +114,7 @@ func portOf(u *url.URL) string {
 
 // read takes what the server says until it says no more.
 func (w *feed) read(body io.Closer, events *sse.Reader) {
+	defer w.conn.guard(nil)
 	defer body.Close()
 	for {
 		e, err := events.Next()

@@ -156,6 +156,7 @@ func (s *stream) send(f *flight, msg []byte) error {
 	}
 	ctx, cancel := leash(s.life, f)
 	go func() {
+		defer s.conn.guard(f)
 		defer cancel()
 		x := &exchange{stream: s, f: f, msg: msg, read: cancel}
 		if err := x.run(ctx); err != nil {
