@@ -73,8 +73,8 @@ func (m masker) plan(ctx context.Context, o Outgoing, talk *history.Dialogue, ou
 	ttl := max(o.Cache.TTL.D(), talk.Lasts)
 	grain := ttl / 4
 	// Without marks only a dead cache decides what cannot be told from the conversation, and while it
-	// is alive no other process takes it for dead.
-	trust := grain
+	// is alive no other process takes it for dead, however long this request asks it to live.
+	trust := o.Cache.TTL.D() / 4
 	if marked {
 		trust = 0
 	}

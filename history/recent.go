@@ -39,7 +39,7 @@ const (
 	headBytes   = 256 // of a request, by which the conversations are looked up that it may belong to
 	tailBytes   = 64  // at the end of a conversation, by which most of those are told apart
 	leastRecent = 8 << 10
-	eachMessage = 512 // about what a message takes in memory besides its bytes
+	eachMessage = 768 // about what a message takes in memory besides its bytes
 	mostAlike   = 8   // conversations that are looked into for more than half of their messages
 )
 
@@ -53,6 +53,7 @@ type standing struct {
 	key    beginning
 	reader reader // its dialogue is as it was there
 	text   text
+	size   int // about what it takes in memory
 }
 
 // Read is [Read] for the conversations of an owner. The conversation must be Kept for the next
@@ -87,18 +88,18 @@ func (m *Recent) Keep(d *Dialogue) {
 	d.stands = nil
 	messages := s.reader.d.Messages
 	end := messages[len(messages)-1].End
-	size := end + eachMessage*len(messages)
-	if end < leastRecent || size > m.most {
+	s.size = end + eachMessage*len(messages)
+	if end < leastRecent || s.size > m.most {
 		return
 	}
 	s.text = s.text.append(d.body[:end])
 	s.reader.learn(d)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.now == nil || m.held+size > m.most {
+	if m.now == nil || m.held+s.size > m.most {
 		m.now, m.before, m.held = map[beginning][]*standing{}, m.now, 0
 	}
-	m.held += size
+	m.held += s.size
 	m.now[s.key] = append(m.now[s.key], s)
 }
 
@@ -203,10 +204,13 @@ func (t text) append(body []byte) text {
 func (m *Recent) remove(s *standing) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, half := range []map[beginning][]*standing{m.now, m.before} {
+	for i, half := range []map[beginning][]*standing{m.now, m.before} {
 		at := slices.Index(half[s.key], s)
 		if at < 0 {
 			continue
+		}
+		if i == 0 {
+			m.held -= s.size
 		}
 		if half[s.key] = slices.Delete(half[s.key], at, at+1); len(half[s.key]) == 0 {
 			delete(half, s.key)

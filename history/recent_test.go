@@ -204,6 +204,35 @@ func TestI9RecentIsBounded(t *testing.T) {
 	}
 }
 
+// I9: as many conversations are remembered as there is room for, however often each comes by.
+func TestI9RecentHasRoom(t *testing.T) {
+	const talks = 12
+	body := func(talk, turns int) []byte {
+		return bytes.Replace(even(turns, 50, 400).render(Chat, look{}), []byte(`"user"`), fmt.Appendf(nil, `"user","name":"%d"`, talk), 1)
+	}
+	size := len(body(0, 60)) + eachMessage*2*60
+	m := NewRecent(2*talks*size, 0)
+	ask := func(talk, turns int) bool {
+		d, err := m.Read("", Chat, body(talk, turns))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer m.Keep(d)
+		return resumed(d)
+	}
+	for talk := range talks {
+		ask(talk, 30)
+	}
+	for turns := 30; turns < 60; turns++ {
+		ask(0, turns)
+	}
+	for talk := range talks {
+		if !ask(talk, 59) {
+			t.Errorf("conversation %d was forgotten", talk)
+		}
+	}
+}
+
 // Many requests of few conversations at once do not get into each other's way.
 func TestRecentAtOnce(t *testing.T) {
 	m := NewRecent(4<<20, 0)
