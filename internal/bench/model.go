@@ -163,9 +163,12 @@ func (h *house) row(d *door, paces, bare []pace, t task) bool {
 	passed := median(paces, func(_ int, p pace) float64 { return p.passed })
 	verdict, held := "", true
 	if d.own {
-		// A conversation that grows has its originals kept on the way, each once: told, no bar.
-		held = ratio >= t.bar || t.grows > 0
-		verdict = said(ratio >= t.bar, "≥ %.1f×", t.bar)
+		// A conversation that grows has its originals put to disk on the way, each once: told, no bar.
+		verdict = "no bar"
+		if t.grows == 0 {
+			held = ratio >= t.bar
+			verdict = said(held, "≥ %.1f×", t.bar)
+		}
 		if passed > barPassed {
 			verdict += ", but hardly anything was masked"
 		}
