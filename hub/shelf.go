@@ -249,7 +249,12 @@ func (s *shelves) begin(c *class, sh *shelf) {
 // read asks the server for everything it offers and puts it on its shelf.
 func (s *shelves) read(c *class, sh *shelf, who upstream.Who) {
 	began := time.Now()
-	o, from, err := s.hub.readOffer(sh.remote, who)
+	var o offer
+	var from *upstream.Conn
+	err := contained(func() (err error) {
+		o, from, err = s.hub.readOffer(sh.remote, who)
+		return err
+	})
 	if err != nil && fault.KindOf(err) != fault.Unavailable {
 		slog.Warn("a server's lists could not be read", "server", sh.remote.ID(), "error", err)
 	}
