@@ -76,8 +76,8 @@ func (d *Door) charge(ctx context.Context, c *call, from *provider, model string
 	if c.reads != nil && e.Sent > 0 {
 		e.Burden.Old += c.reads.tool
 	}
-	if c.reads == nil || c.shape != Messages {
-		e.Burden.Late = 0 // it is in the cache: the client marked it, or nobody has to
+	if c.reads == nil || c.reads.cached || c.shape != Messages {
+		e.Burden.Late = 0 // it is in the cache: the client marked it, or we did, or nobody has to
 	}
 	cost := d.deps.Meter.Charge(e)
 	return cost, len(e.Cuts) > 0 || cost.Recovery > 0

@@ -20,6 +20,7 @@ type reading struct {
 	talk   *history.Dialogue // as the client sent it
 	body   []byte            // with the tool, and with all rounds so far; nothing is masked in it
 	tool   int               // what the tool adds to the request, in estimated tokens
+	cached bool              // rounds have a cache_control of their own, as the client's messages have
 	hidden rounds.Record     // what the client is not shown of the reply
 	reply  history.Reply     // what it is shown, as far as the rounds before the last say it
 }
@@ -49,7 +50,10 @@ func (d *Door) offer(ctx context.Context, c *call) (r *reading) {
 	body := jsonscan.AppendSpliced(make([]byte, 0, jsonscan.SplicedLen(c.body, edits)), c.body, edits)
 	c.body = body
 	c.plan.talks.Keep(talk) // nothing is masked in it: that is done to the body with the tool
-	return &reading{Recovery: cfg, talk: talk, body: body, tool: history.Tokens(len(tool.Text))}
+	return &reading{
+		Recovery: cfg, talk: talk, body: body, tool: history.Tokens(len(tool.Text)),
+		cached: c.shape == Messages && talk.Breakpoint >= 0 && rounds.MayMark(body),
+	}
 }
 
 // The notes of a conversation: that there is something to put back at all, and what.

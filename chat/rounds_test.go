@@ -127,6 +127,51 @@ func TestModelReadsBackTwice(t *testing.T) {
 	})
 }
 
+// H+5: where a client has its messages cached, what the model reads back is cached with them: the next
+// round finds all of the one before, and so does the client's next request.
+func TestRoundsAreCached(t *testing.T) {
+	d, p := dialects[llmtest.Messages], llmtest.New(t, llmtest.Options{MinCache: 64})
+	rounds := 0
+	p.ScriptFunc(func(r llmtest.Request) llmtest.Step {
+		if rounds++; rounds > 2 {
+			return llmtest.Say("It is 7.")
+		}
+		return llmtest.Use(readBack(maskedID.FindString(string(r.Body)), ""))
+	})
+	g := doorTo(t, d, p, recovering(keeper(t, nil), func(p *history.Policy) {
+		rolling(p)
+		p.Advance, p.Stride, p.PastBreakpoints = history.Stride, 4, true
+	}))
+	const mark = `"cache_control":{"type":"ephemeral"}`
+	talk := d.conversation(6)
+	ask := func() llmtest.Request {
+		last := len(talk) - 1
+		body := d.request(false, append(slices.Clone(talk[:last]), strings.TrimSuffix(talk[last], `}]}`)+`,`+mark+`}]}`)...)
+		if _, err := d.ask(t.Context(), t, g.URL, body, false); err != nil {
+			t.Fatal(err)
+		}
+		all := p.Requests()
+		return all[len(all)-1]
+	}
+	ask()
+	bill := p.Bill()
+	if first, second, third := bill[0], bill[1], bill[2]; second.Cached != first.Input() || second.Fresh > 8 || third.Cached != second.Input()-second.Fresh {
+		t.Errorf("billed %+v", bill)
+	}
+	for i, r := range accepted(t, p, 3) {
+		if n := strings.Count(string(r.Body), mark); n != min(2, i+1) {
+			t.Errorf("round %d has %d marks", i, n)
+		}
+	}
+	talk = append(talk, `{"role":"assistant","content":[{"type":"text","text":"It is 7."}]}`, `{"role":"user","content":[{"type":"text","text":"More"}]}`)
+	if r := ask(); strings.Count(string(r.Body), mark) != 1 {
+		t.Errorf("the client's own marks are not the only ones: %s", r.Body)
+	}
+	if next := p.Bill()[3]; next.Cached != bill[2].Input()-bill[2].Fresh {
+		t.Errorf("billed %+v after %+v", next, bill[2])
+	}
+}
+
 // H+5: after max_rounds the reply ends as it is; the model is told before its last round.
 func TestRoundsAreBounded(t *testing.T) {
 	eachWire(t, func(t *testing.T, d dialect, p *llmtest.Provider, stream bool) {

@@ -3,6 +3,7 @@ package rounds
 import (
 	"bytes"
 	"errors"
+	"slices"
 
 	"github.com/ctxgate/ctxgate/history"
 	"github.com/ctxgate/ctxgate/jsonscan"
@@ -21,20 +22,52 @@ var errNoList = errors.New("the request holds no conversation")
 // it and the answers to its calls. Nothing else changes, so that the provider finds what it has
 // cached. The body is left as it is.
 func Follow(shape history.Shape, body []byte, r *Round, answers []Answer) ([]byte, error) {
+	next, _, err := follow(shape, body, r, answers)
+	return next, err
+}
+
+// FollowCached is Follow with a cache_control on the last answer: the client has its messages cached,
+// and its next request has this round in them. Where that cannot be, it is Follow.
+func FollowCached(body []byte, r *Round, answers []Answer) ([]byte, error) {
+	next, end, err := follow(history.Messages, body, r, answers)
+	if err != nil || !MayMark(body) {
+		return next, err
+	}
+	return slices.Insert(next, end-len(`}]}`), []byte(mark)...), nil
+}
+
+const (
+	mark     = `,"cache_control":{"type":"ephemeral"}`
+	maxMarks = 4 // that a request may have
+)
+
+// MayMark says whether one more block of a request may have a cache_control. Where the request as a
+// whole has one, that is on its last block already.
+func MayMark(body []byte) bool {
+	fields, err := jsonscan.FieldsOf(body)
+	if _, whole := fields.Field("cache_control"); err != nil || whole {
+		return false
+	}
+	return bytes.Count(body, []byte(`"cache_control"`)) < maxMarks
+}
+
+// follow also says where what it added ends.
+func follow(shape history.Shape, body []byte, r *Round, answers []Answer) (next []byte, end int, err error) {
 	fields, err := jsonscan.FieldsOf(body)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	list, ok := fields.Field(listOf(shape))
 	if !ok {
-		return nil, errNoList
+		return nil, 0, errNoList
 	}
 	edit, err := extend(body, list.Value, exchange(nil, shape, r.Said, answers))
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	edits := []jsonscan.Edit{edit}
-	return jsonscan.AppendSpliced(make([]byte, 0, jsonscan.SplicedLen(body, edits)), body, edits), nil
+	next = jsonscan.AppendSpliced(make([]byte, 0, jsonscan.SplicedLen(body, edits)+len(mark)), body, edits)
+	return next, edit.Start + len(edit.Text), nil
 }
 
 // listOf is the key of the conversation.
