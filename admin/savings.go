@@ -59,6 +59,7 @@ type account struct {
 	Fresh    int64           `json:"fresh"`
 	Cached   int64           `json:"cached"`
 	Created  int64           `json:"created"`
+	Long     int64           `json:"created_1h"`
 	Output   int64           `json:"output"`
 	Billed   int64           `json:"billed"`
 	Unmasked int64           `json:"unmasked"`
@@ -108,7 +109,7 @@ func newSheet(s meter.Savings, now time.Time) sheet {
 func newAccount(a meter.Account) account {
 	out := account{
 		Tenant: a.Tenant, Provider: a.Provider, Model: a.Model, Requests: a.Requests, Recovers: a.Recoveries,
-		Fresh: a.Used.Fresh, Cached: a.Used.Cached, Created: a.Used.Created, Output: a.Used.Output,
+		Fresh: a.Used.Fresh, Cached: a.Used.Cached, Created: a.Used.Created, Long: a.Used.Long, Output: a.Used.Output,
 		Billed: a.Cost.Billed, Unmasked: a.Cost.Unmasked, Recovery: a.Cost.Recovery, Saved: a.Cost.Saved(),
 		Misses: map[string]miss{},
 		Money: money{
@@ -133,7 +134,7 @@ func rows(s meter.Savings, byTool bool) [][]string {
 		return out
 	}
 	head := []string{
-		"tenant", "provider", "model", "requests", "recovery_requests", "fresh", "cached", "created", "output",
+		"tenant", "provider", "model", "requests", "recovery_requests", "fresh", "cached", "created", "created_1h", "output",
 		"billed", "unmasked", "recovery", "saved", "unpriced_requests",
 	}
 	for _, cause := range meter.Causes() {
@@ -142,7 +143,7 @@ func rows(s meter.Savings, byTool bool) [][]string {
 	out := [][]string{append(head, "money_billed", "money_saved", "money_recovery")}
 	for _, a := range s.Models {
 		numbers := []int64{
-			a.Requests, a.Recoveries, a.Used.Fresh, a.Used.Cached, a.Used.Created, a.Used.Output,
+			a.Requests, a.Recoveries, a.Used.Fresh, a.Used.Cached, a.Used.Created, a.Used.Long, a.Used.Output,
 			a.Cost.Billed, a.Cost.Unmasked, a.Cost.Recovery, a.Cost.Saved(), a.Unpriced,
 		}
 		for _, cause := range meter.Causes() {

@@ -56,7 +56,7 @@ func TestSavingsAsJSON(t *testing.T) {
 		t.Errorf("got %v to %v, %q", got.Since, got.Until, got.Units)
 	}
 	for key, want := range map[string]float64{
-		"requests": 3, "recovery_requests": 1, "fresh": 2000, "cached": 18000, "created": 2000, "output": 400,
+		"requests": 3, "recovery_requests": 1, "fresh": 2000, "cached": 18000, "created": 2000, "created_1h": 0, "output": 400,
 		"billed": 6300, "unmasked": 4900, "recovery": 1900, "saved": -1400,
 	} {
 		if got.Total[key] != want {
@@ -78,10 +78,10 @@ func TestSavingsAsJSON(t *testing.T) {
 
 func TestSavingsAsCSV(t *testing.T) {
 	for path, want := range map[string]string{
-		"/savings?format=csv": `tenant,provider,model,requests,recovery_requests,fresh,cached,created,output,billed,unmasked,recovery,saved,unpriced_requests,` +
+		"/savings?format=csv": `tenant,provider,model,requests,recovery_requests,fresh,cached,created,created_1h,output,billed,unmasked,recovery,saved,unpriced_requests,` +
 			`misses_cold,missed_cold,misses_expired,missed_expired,misses_client,missed_client,misses_ours,missed_ours,misses_other,missed_other,money_billed,money_saved,money_recovery
-a,p,'=m,2,1,2000,18000,0,400,3800,2400,1900,-1400,0,0,0,0,0,0,0,0,0,0,0,0.017400,-0.004650,0.006150
-b,p,n,1,0,0,0,2000,0,2500,2500,0,0,1,1,2000,0,0,0,0,0,0,0,0,0.000000,0.000000,0.000000
+a,p,'=m,2,1,2000,18000,0,0,400,3800,2400,1900,-1400,0,0,0,0,0,0,0,0,0,0,0,0.017400,-0.004650,0.006150
+b,p,n,1,0,0,0,2000,0,0,2500,2500,0,0,1,1,2000,0,0,0,0,0,0,0,0,0.000000,0.000000,0.000000
 `,
 		"/savings?format=csv&by=tool": `tenant,provider,model,tool,results,cleared,saved,money_saved
 a,p,'=m,read,1,5000,500,0.001500

@@ -124,10 +124,26 @@ func (p Price) validate() error {
 type Cache struct {
 	// Writing to the cache. Default 1.
 	Write float64 `key:"write" min:"0"`
+	// Writing to the cache for an hour, where a request asks for that. Default 0: 1.6 times write, as
+	// Anthropic charges.
+	WriteHour float64 `key:"write_1h" min:"0"`
 	// Reading from the cache. Default 1.
 	Read float64 `key:"read" min:"0"`
 	// How long the cache lives; a duration. Default 5m.
 	TTL unit.Duration `key:"ttl"`
+}
+
+// hourly is what writing for an hour costs more than writing.
+const hourly = 1.6
+
+func (c Cache) long() float64 {
+	switch {
+	case c.WriteHour > 0:
+		return c.WriteHour
+	case c.Read < c.Write:
+		return hourly * c.Write
+	}
+	return c.Write
 }
 
 // Limits hold for every request to a provider.

@@ -63,6 +63,9 @@ func (m masker) shrink(ctx context.Context, o Outgoing) Shrunk {
 // cache, that depends on what was decided before, and on whether the cache is still alive.
 func (m masker) plan(ctx context.Context, o Outgoing, talk *history.Dialogue, out *Shrunk) *history.Plan {
 	prices := history.Cache{Write: o.Cache.Write, Read: o.Cache.Read}
+	if talk.MarkLasts >= time.Hour {
+		prices.Write = o.Cache.long()
+	}
 	marked := talk.Breakpoint >= 0 && !o.Policy.PastBreakpoints
 	if len(talk.Turns) == 0 || prices.Read >= prices.Write && !marked {
 		return talk.Plan(o.Policy, prices, nil)

@@ -64,7 +64,7 @@ func weight(r *history.Result) int {
 func (d *Door) charge(ctx context.Context, c *call, from *provider, model string, u Usage) (meter.Cost, bool) {
 	e := meter.Entry{
 		Tenant: c.who.Tenant(), Provider: from.Name, Model: model, Used: meter.Tokens(u),
-		Rates: meter.Rates{Write: from.Cache.Write, Read: from.Cache.Read, Input: from.Price.Input, Output: from.Price.Output},
+		Rates: meter.Rates{Write: from.Cache.Write, Read: from.Cache.Read, Long: from.Cache.long(), Input: from.Price.Input, Output: from.Price.Output},
 		Round: c.round, Asked: c.output,
 	}
 	c.output = u.Output

@@ -28,7 +28,7 @@ type cell struct {
 func (c cell) String() string {
 	s := fmt.Sprintf("%-22s %-9v %-20s %-8s", c.talk.Name, c.shape, c.profile.Name, c.advance)
 	if c.shape == llmtest.Messages {
-		s += [...]string{llmtest.Rolling: " marked", llmtest.Still: " marked in front", llmtest.Unmarked: " unmarked"}[c.marks]
+		s += [...]string{llmtest.Rolling: " marked", llmtest.Still: " marked in front", llmtest.Unmarked: " unmarked", llmtest.Hourly: " marked for an hour"}[c.marks]
 	}
 	if c.rest > 0 {
 		s += " rests " + c.rest.String()
@@ -147,6 +147,9 @@ func cells() []cell {
 			cell{talk: recorded["flaky test"], shape: llmtest.Chat, profile: profiles[1], advance: advance, rest: time.Hour},
 			cell{talk: recorded["nil dereference"], shape: llmtest.Messages, profile: profiles[0], advance: advance, rest: time.Hour},
 		)
+	}
+	for _, advance := range []string{history.EachTurn, history.Stride, history.Auto} {
+		out = append(out, cell{talk: recorded["nil dereference"], shape: llmtest.Messages, profile: profiles[0], advance: advance, marks: llmtest.Hourly, rest: 20 * time.Minute})
 	}
 	return append(out,
 		cell{talk: recorded["nil dereference"], shape: llmtest.Messages, profile: profiles[0], advance: history.Auto, marks: llmtest.Still},

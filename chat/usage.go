@@ -13,8 +13,9 @@ import (
 )
 
 // Usage is what a provider says that a reply used, in tokens. Fresh, Cached and Created add up to
-// the input: billed in full, read from the cache, written to it.
-type Usage struct{ Fresh, Cached, Created, Output int64 }
+// the input: billed in full, read from the cache, written to it. Long is what of Created was written
+// for an hour, which some charge more for.
+type Usage struct{ Fresh, Cached, Created, Long, Output int64 }
 
 // tell counts what a reply used.
 func (d *Door) tell(ctx context.Context, c *call, from *provider, model string, u Usage) {
@@ -100,7 +101,8 @@ type wire struct {
 	details       string   // where more is said of the input
 	cached        []string // in the details or beside the input; the first that is there counts
 	created       []string
-	apart         bool // cached and created input are not part of the input
+	long          []string // what of that is for an hour, in the details
+	apart         bool     // cached and created input are not part of the input
 }
 
 var wires = [...]wire{
@@ -110,8 +112,9 @@ var wires = [...]wire{
 		created: []string{"cache_write_tokens", "cache_creation_tokens"},
 	},
 	Messages: {
-		input: "input_tokens", output: "output_tokens",
-		cached: []string{"cache_read_input_tokens"}, created: []string{"cache_creation_input_tokens"}, apart: true,
+		input: "input_tokens", output: "output_tokens", details: "cache_creation",
+		cached: []string{"cache_read_input_tokens"}, created: []string{"cache_creation_input_tokens"},
+		long: []string{"ephemeral_1h_input_tokens"}, apart: true,
 	},
 	Responses: {
 		input: "input_tokens", output: "output_tokens", details: "input_tokens_details",
@@ -121,7 +124,7 @@ var wires = [...]wire{
 
 // counts are the numbers of a reply as its shape tells them. A stream tells some of them at its
 // beginning and some at its end; the last word counts.
-type counts struct{ input, cached, created, output int64 }
+type counts struct{ input, cached, created, long, output int64 }
 
 func (c *counts) add(w wire, f jsonscan.Fields) {
 	details := jsonscan.Fields{}
@@ -132,6 +135,7 @@ func (c *counts) add(w wire, f jsonscan.Fields) {
 	take(&c.output, []string{w.output}, f)
 	take(&c.cached, w.cached, details, f)
 	take(&c.created, w.created, details, f)
+	take(&c.long, w.long, details)
 }
 
 func take(into *int64, keys []string, places ...jsonscan.Fields) {
@@ -147,7 +151,7 @@ func take(into *int64, keys []string, places ...jsonscan.Fields) {
 }
 
 func (c counts) usage(w wire) Usage {
-	u := Usage{Fresh: c.input, Cached: c.cached, Created: c.created, Output: c.output}
+	u := Usage{Fresh: c.input, Cached: c.cached, Created: c.created, Long: min(c.long, c.created), Output: c.output}
 	if !w.apart {
 		u.Fresh = max(0, c.input-c.cached-c.created)
 	}

@@ -90,6 +90,8 @@ func TestUsageOddities(t *testing.T) {
 		{cc, `{"usage":{"prompt_tokens":1,"pad":"` + strings.Repeat("x", 20<<10) + `"}}`, chat.Usage{}, false},
 		{cc, `{"` + strings.Repeat("k", 100) + `":1,"usage":{"prompt_tokens":1}}`, chat.Usage{Fresh: 1}, true},
 		{msg, `{"usage":{"input_tokens":3,"cache_creation":{"ephemeral_5m_input_tokens":9}}}`, chat.Usage{Fresh: 3}, true},
+		{msg, `{"usage":{"input_tokens":3,"cache_creation_input_tokens":9,"cache_creation":{"ephemeral_5m_input_tokens":2,"ephemeral_1h_input_tokens":7}}}`, chat.Usage{Fresh: 3, Created: 9, Long: 7}, true},
+		{msg, `{"usage":{"cache_creation_input_tokens":9,"cache_creation":{"ephemeral_1h_input_tokens":10}}}`, chat.Usage{Created: 9, Long: 9}, true},
 	} {
 		for _, size := range []int{1, 1 << 20} {
 			if got, _, ok := chat.Observe(tt.path, false, tt.text, size); ok != tt.ok || got != tt.want {

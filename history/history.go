@@ -66,8 +66,8 @@ type Dialogue struct {
 	Breakpoint int
 
 	// Lasts is how long the request asks the provider to keep what it caches; 0 where it does not
-	// say, or says no more than the usual.
-	Lasts time.Duration
+	// say, or says no more than the usual. MarkLasts is what the cache_control of Breakpoint asks.
+	Lasts, MarkLasts time.Duration
 
 	body  []byte
 	edge  int             // offset of the end of the block that Breakpoint is about

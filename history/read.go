@@ -66,11 +66,12 @@ type reader struct {
 	old    int            // results that are an earlier request's too
 	done   int            // results whose call is known; 0 when one may have been named again since
 
-	keys   []string      // of the request so far
-	found  bool          // there are messages
-	inside bool          // they are being read
-	trails bool          // the request as a whole has a cache_control
-	lasted time.Duration // Lasts before the first message
+	keys     []string      // of the request so far
+	found    bool          // there are messages
+	inside   bool          // they are being read
+	trails   bool          // the request as a whole has a cache_control
+	lasted   time.Duration // Lasts before the first message
+	trailing time.Duration // what the cache_control of the whole asks
 
 	stands *standing // nil where nobody remembers it
 }
@@ -133,7 +134,8 @@ func (r *reader) member(s *jsonscan.Scanner) func(key []byte) error {
 			r.d.Lasts = max(r.d.Lasts, lasting(v.Of(r.body)))
 		case "cache_control": // on the last block, wherever that is
 			r.trails = r.d.Shape == Messages && kind == '{'
-			r.d.Lasts = max(r.d.Lasts, lasting(v.Of(r.body)))
+			r.trailing = lasting(v.Of(r.body))
+			r.d.Lasts = max(r.d.Lasts, r.trailing)
 		case "prompt_cache_retention":
 			if string(r.text(v)) == "24h" {
 				r.d.Lasts = max(r.d.Lasts, 24*time.Hour)
@@ -416,8 +418,11 @@ func (b block) weight() int {
 
 // finish fills in what only the whole conversation knows: of each result, who named its call last.
 func (r *reader) finish() {
+	r.d.MarkLasts = 0
 	if last := len(r.d.Messages) - 1; r.trails && last >= 0 {
-		r.d.Breakpoint, r.d.edge = last, r.d.Messages[last].End
+		r.d.Breakpoint, r.d.edge, r.d.MarkLasts = last, r.d.Messages[last].End, r.trailing
+	} else if r.d.Breakpoint >= 0 {
+		r.d.MarkLasts = r.d.Messages[r.d.Breakpoint].mark.lasts
 	}
 	for i := r.done; i < len(r.d.Results); i++ {
 		res := &r.d.Results[i]

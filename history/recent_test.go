@@ -85,7 +85,7 @@ func playRecent(t *testing.T, shape Shape, seed uint64) (hits, asked int) {
 func compareDialogues(t *testing.T, got, want *Dialogue) {
 	t.Helper()
 	if got.Model != want.Model || got.Stream != want.Stream || got.Breakpoint != want.Breakpoint || got.edge != want.edge ||
-		got.Lasts != want.Lasts || got.base != want.base || got.tools != want.tools || !slices.Equal(got.front, want.front) {
+		got.Lasts != want.Lasts || got.MarkLasts != want.MarkLasts || got.base != want.base || got.tools != want.tools || !slices.Equal(got.front, want.front) {
 		t.Fatalf("the request differs:\n%+v\n%+v", got, want)
 	}
 	if !slices.Equal(got.Messages, want.Messages) || !slices.Equal(got.Turns, want.Turns) || len(got.Results) != len(want.Results) {

@@ -279,7 +279,7 @@ func (a *Account) merge(b Account) {
 }
 
 func (t Tokens) plus(u Tokens) Tokens {
-	return Tokens{t.Fresh + u.Fresh, t.Cached + u.Cached, t.Created + u.Created, t.Output + u.Output}
+	return Tokens{t.Fresh + u.Fresh, t.Cached + u.Cached, t.Created + u.Created, t.Long + u.Long, t.Output + u.Output}
 }
 
 func (c Cost) plus(d Cost) Cost {

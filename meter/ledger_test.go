@@ -32,6 +32,10 @@ func TestReckoning(t *testing.T) {
 			meter.Entry{Rates: cheap, Used: meter.Tokens{Fresh: 100, Cached: 900, Created: 80}},
 			meter.Cost{Billed: 100 + 90 + 100, Unmasked: 290}, meter.Hit, 0,
 		},
+		"some is written for an hour": {
+			meter.Entry{Rates: meter.Rates{Write: 1.25, Read: .1, Long: 2}, Used: meter.Tokens{Cached: 900, Created: 1000, Long: 400}},
+			meter.Cost{Billed: 90 + 750 + 800, Unmasked: 1640}, meter.Hit, 0,
+		},
 		"nothing was cut": {
 			meter.Entry{Rates: cheap, Used: meter.Tokens{Cached: 9000, Created: 1000}, Sent: 10000, Came: 10000, Before: 9000, Standing: meter.Warm},
 			meter.Cost{Billed: 900 + 1250, Unmasked: 2150}, meter.Hit, 0,

@@ -5,8 +5,8 @@ import "math"
 // Rates are what a provider charges.
 type Rates struct {
 	// Write and Read are what input costs that its cache takes in and gives back, relative to fresh
-	// input. Both 0: it has no discount.
-	Write, Read float64
+	// input. Both 0: it has no discount. Long is Write for what is kept for an hour; 0 is the same.
+	Write, Read, Long float64
 	// Input and Output are the prices of a million tokens of fresh input and of output, in the
 	// operator's currency; 0 where they are not known.
 	Input, Output float64
@@ -15,6 +15,9 @@ type Rates struct {
 func (r Rates) filled() Rates {
 	if r.Write == 0 && r.Read == 0 {
 		r.Write, r.Read = 1, 1
+	}
+	if r.Long == 0 {
+		r.Long = r.Write
 	}
 	return r
 }
@@ -123,9 +126,10 @@ func reckon(e Entry) reckoning {
 	e.Rates = e.Rates.filled()
 	u := e.Used
 	r := reckoning{Entry: e, input: float64(u.Fresh + u.Cached + u.Created), fresh: 1}
-	r.billed = float64(u.Fresh) + e.Rates.Write*float64(u.Created) + e.Rates.Read*float64(u.Cached)
+	written := e.Rates.Write*float64(u.Created-u.Long) + e.Rates.Long*float64(u.Long)
+	r.billed = float64(u.Fresh) + written + e.Rates.Read*float64(u.Cached)
 	if u.Created > 0 {
-		r.fresh = e.Rates.Write
+		r.fresh = written / float64(u.Created)
 	}
 	if e.Sent <= 0 {
 		return r

@@ -68,8 +68,9 @@ func (m *Meter) Retry(provider string) { m.llm.retries.WithLabelValues(provider)
 // Fallback counts a request that a provider failed and another was asked.
 func (m *Meter) Fallback(provider string) { m.llm.fallbacks.WithLabelValues(provider).Inc() }
 
-// Tokens are what a provider says that a reply used.
-type Tokens struct{ Fresh, Cached, Created, Output int64 }
+// Tokens are what a provider says that a reply used. Long is what of Created its cache keeps for an
+// hour.
+type Tokens struct{ Fresh, Cached, Created, Long, Output int64 }
 
 // CountTokens adds what a reply used.
 func (m *Meter) CountTokens(provider string, t Tokens) {

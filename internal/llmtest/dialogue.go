@@ -16,7 +16,10 @@ type dialogue struct {
 	marked map[int]string
 }
 
-const mark = `,"cache_control":{"type":"ephemeral"}`
+const (
+	mark     = `,"cache_control":{"type":"ephemeral"}`
+	hourMark = `,"cache_control":{"type":"ephemeral","ttl":"1h"}`
+)
 
 func newDialogue(p Player, t Trajectory) *dialogue {
 	d := &dialogue{player: p, marked: map[int]string{}}
@@ -52,7 +55,10 @@ func newDialogue(p Player, t Trajectory) *dialogue {
 func quote(s string) string { return string(encode(s)) }
 
 func (d *dialogue) markIf(yes bool) string {
-	if yes {
+	switch {
+	case yes && d.player.Marks == Hourly:
+		return hourMark
+	case yes:
 		return mark
 	}
 	return ""
@@ -86,7 +92,7 @@ func (d *dialogue) say(format string, args ...any) {
 func (d *dialogue) user(blocks ...string) {
 	open := `{"role":"user","content":[` + strings.Join(blocks, "},")
 	d.users = append(d.users, len(d.said))
-	d.marked[len(d.said)] = open + mark + "}]}"
+	d.marked[len(d.said)] = open + d.markIf(true) + "}]}"
 	d.said = append(d.said, open+"}]}")
 }
 
@@ -94,12 +100,12 @@ func (d *dialogue) user(blocks ...string) {
 func (d *dialogue) body() []byte {
 	size := len(d.head) + 2
 	for _, s := range d.said {
-		size += len(s) + len(mark) + 1
+		size += len(s) + len(hourMark) + 1
 	}
 	b := bytes.NewBuffer(make([]byte, 0, size))
 	b.WriteString(d.head)
 	from := len(d.said)
-	if n := len(d.users); n > 0 && d.player.Marks == Rolling {
+	if n := len(d.users); n > 0 && (d.player.Marks == Rolling || d.player.Marks == Hourly) {
 		from = d.users[max(n-2, 0)]
 	}
 	for i, s := range d.said {

@@ -39,6 +39,8 @@ const (
 	Still
 	// Unmarked marks nothing.
 	Unmarked
+	// Hourly is Rolling with marks for an hour.
+	Hourly
 )
 
 // StatusError is an answer that was not 200.
