@@ -73,11 +73,12 @@ func (m masker) plan(ctx context.Context, o Outgoing, talk *history.Dialogue, ou
 	first := talk.Prefix(1)
 	name := "talk\x00" + o.Provider + "\x00" + o.Model + "\x00" + string(first[:])
 	tenant := o.Who.Tenant()
-	ttl := max(o.Cache.TTL.D(), talk.Lasts)
-	grain := ttl / 4
+	// However long this request asks the cache to live, the next may not: the store is never further
+	// behind than a part of the usual.
+	ttl, grain := max(o.Cache.TTL.D(), talk.Lasts), o.Cache.TTL.D()/4
 	// Without marks only a dead cache decides what cannot be told from the conversation, and while it
-	// is alive no other process takes it for dead, however long this request asks it to live.
-	trust := o.Cache.TTL.D() / 4
+	// is alive no other process takes it for dead.
+	trust := grain
 	if marked {
 		trust = 0
 	}

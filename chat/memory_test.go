@@ -206,8 +206,9 @@ func TestHPlus1ReplicasTakeTurns(t *testing.T) {
 				s.Chat.Observation.Schema1.Advance = history.Pressure // which such small ones never feel
 			})
 		}
+		lasts := ""
 		ask := func(g *gate, n int) string {
-			g.post(t, path, talks[path](n), nil)
+			g.post(t, path, strings.Replace(talks[path](n), "{", "{"+lasts, 1), nil)
 			calls := f.calls()
 			return string(calls[len(calls)-1].body)
 		}
@@ -215,6 +216,7 @@ func TestHPlus1ReplicasTakeTurns(t *testing.T) {
 		replicas := []*gate{gateway(shared), gateway(shared), gateway(shared)}
 		masked := 0
 		for n := 4; n < 40; n++ {
+			lasts = []string{"", "", `"prompt_cache_retention":"24h",`}[rnd.IntN(3)]
 			want := ask(alone, n)
 			if got := ask(replicas[rnd.IntN(len(replicas))], n); got != want {
 				t.Fatalf("seed %d, turn %d:\n%s\n%s", seed, n, got, want)

@@ -58,16 +58,13 @@ func (d *Door) converse(ctx context.Context, w http.ResponseWriter, c *call, rep
 func (d *Door) askOn(ctx context.Context, c *call, rep *reply, round *rounds.Round, answers []rounds.Answer) (*reply, error) {
 	rep.end()
 	c.chain = c.chain[slices.Index(c.chain, rep.from):]
-	before := c.reads.body
-	body, err := rounds.Follow(c.shape, before, round, answers)
+	body, err := rounds.Follow(c.shape, c.reads.body, round, answers)
 	if err != nil {
 		return nil, fmt.Errorf("going on with a reply: %w", err)
 	}
 	c.reads.body, c.body = body, body
 	if c.reads.cached {
-		if c.body, err = rounds.FollowCached(before, round, answers); err != nil {
-			return nil, fmt.Errorf("going on with a reply: %w", err)
-		}
+		c.body = rounds.Mark(body)
 	}
 	c.round++
 	d.shrink(ctx, c)

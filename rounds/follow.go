@@ -22,18 +22,20 @@ var errNoList = errors.New("the request holds no conversation")
 // it and the answers to its calls. Nothing else changes, so that the provider finds what it has
 // cached. The body is left as it is.
 func Follow(shape history.Shape, body []byte, r *Round, answers []Answer) ([]byte, error) {
-	next, _, err := follow(shape, body, r, answers)
-	return next, err
-}
-
-// FollowCached is Follow with a cache_control on the last answer: the client has its messages cached,
-// and its next request has this round in them. Where that cannot be, it is Follow.
-func FollowCached(body []byte, r *Round, answers []Answer) ([]byte, error) {
-	next, end, err := follow(history.Messages, body, r, answers)
-	if err != nil || !MayMark(body) {
-		return next, err
+	fields, err := jsonscan.FieldsOf(body)
+	if err != nil {
+		return nil, err
 	}
-	return slices.Insert(next, end-len(`}]}`), []byte(mark)...), nil
+	list, ok := fields.Field(listOf(shape))
+	if !ok {
+		return nil, errNoList
+	}
+	edit, err := extend(body, list.Value, exchange(nil, shape, r.Said, answers))
+	if err != nil {
+		return nil, err
+	}
+	edits := []jsonscan.Edit{edit}
+	return jsonscan.AppendSpliced(make([]byte, 0, jsonscan.SplicedLen(body, edits)), body, edits), nil
 }
 
 const (
@@ -51,23 +53,18 @@ func MayMark(body []byte) bool {
 	return bytes.Count(body, []byte(`"cache_control"`)) < maxMarks
 }
 
-// follow also says where what it added ends.
-func follow(shape history.Shape, body []byte, r *Round, answers []Answer) (next []byte, end int, err error) {
-	fields, err := jsonscan.FieldsOf(body)
-	if err != nil {
-		return nil, 0, err
+// Mark puts a cache_control on the last answer of a request that Follow made for [history.Messages]:
+// where a client has its messages cached, its next request has this round among them. What Follow
+// did not make is left as it is.
+func Mark(followed []byte) []byte {
+	const end = `}]}]`
+	fields, err := jsonscan.FieldsOf(followed)
+	list, ok := fields.Field(listOf(history.Messages))
+	if err != nil || !ok || !bytes.HasSuffix(list.Value.Of(followed), []byte(end)) {
+		return followed
 	}
-	list, ok := fields.Field(listOf(shape))
-	if !ok {
-		return nil, 0, errNoList
-	}
-	edit, err := extend(body, list.Value, exchange(nil, shape, r.Said, answers))
-	if err != nil {
-		return nil, 0, err
-	}
-	edits := []jsonscan.Edit{edit}
-	next = jsonscan.AppendSpliced(make([]byte, 0, jsonscan.SplicedLen(body, edits)+len(mark)), body, edits)
-	return next, edit.Start + len(edit.Text), nil
+	at := list.Value.End - len(end)
+	return slices.Concat(followed[:at], []byte(mark), followed[at:])
 }
 
 // listOf is the key of the conversation.
