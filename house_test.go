@@ -24,16 +24,17 @@ const module = "github.com/ctxgate/ctxgate"
 // floors is the house, ground first. A package imports only packages of lower floors. A new
 // package must be given its floor here, and in ARCHITECTURE.md.
 var floors = [][]string{
-	0: {"fault", "jsonscan", "internal/unit", "internal/secret", "internal/slurp", "internal/frame", "internal/child", "internal/sse", "internal/seal", "internal/lately"},
-	1: {"rpc", "state"},
-	2: {"mcp", "reduce", "prune", "history", "state/memory", "state/sqlite", "state/statetest"},
-	3: {"recall", "rounds", "rerank", "auth", "grant", "limit", "meter"},
-	4: {"upstream", "front"},
-	5: {"hub", "chat", "prunerd"},
-	6: {"admin"},
-	7: {"config"},
-	8: {"app", "internal/docgen", "internal/bench", "internal/kindness", "internal/llmtest"},
-	9: {"cmd/ctxgate", "internal/gendocs", "internal/cachecost", "rounds/clients", "e2e", "e2e/peers", "e2e/chaos"},
+	0:  {"fault", "jsonscan", "internal/unit", "internal/secret"},
+	1:  {"internal/slurp", "internal/frame", "internal/child", "internal/sse", "internal/seal", "internal/lately", "internal/membudget"},
+	2:  {"rpc", "state"},
+	3:  {"mcp", "reduce", "prune", "history", "state/memory", "state/sqlite", "state/statetest"},
+	4:  {"recall", "rounds", "rerank", "auth", "grant", "limit", "meter"},
+	5:  {"upstream", "front"},
+	6:  {"hub", "chat", "prunerd"},
+	7:  {"admin"},
+	8:  {"config"},
+	9:  {"app", "internal/docgen", "internal/bench", "internal/kindness", "internal/llmtest"},
+	10: {"cmd/ctxgate", "internal/gendocs", "internal/cachecost", "rounds/clients", "e2e", "e2e/peers", "e2e/chaos"},
 }
 
 // banned are names that say nothing.
