@@ -3,7 +3,6 @@ package hub
 import (
 	"context"
 	"log/slog"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,6 +15,12 @@ const (
 	maxClasses = 32                     // of clients that are told apart
 	readEvery  = 500 * time.Millisecond // a server whose lists change all the time is read no more often
 	tellEvery  = 500 * time.Millisecond // and clients are told no more often
+
+	// A catalog that is out of date is built when somebody needs it, else after a delay. The delay
+	// is at least rebuildDelay, and rebuildShare times what the last build took: while many servers
+	// come up, building takes a small share of the time.
+	rebuildDelay = 20 * time.Millisecond
+	rebuildShare = 20
 )
 
 // shelves hold what every server offers. Servers may offer more to clients that can answer their
@@ -37,11 +42,14 @@ type class struct {
 	plan    atomic.Pointer[plan] // that its shelves are laid out for
 	shelf   map[string]*shelf    // by server
 	catalog atomic.Pointer[catalog]
-	singles sync.Map     // server → *catalog under its own names
-	served  bool         // one of them was given a list: before, there is no change to tell of
-	used    atomic.Int64 // when one of them last asked for something
-	told    time.Time    // when its clients were told of a change
-	telling bool         // and will be again
+	stale   atomic.Bool   // an offer changed since the catalog was built; set and cleared with the lock held
+	timer   bool          // a rebuild is scheduled
+	took    time.Duration // how long the last build took
+	singles sync.Map      // server → *catalog under its own names
+	served  bool          // one of them was given a list: before, there is no change to tell of
+	used    atomic.Int64  // when one of them last asked for something
+	told    time.Time     // when its clients were told of a change
+	telling bool          // and will be again
 	untold  [kinds]bool
 }
 
@@ -152,12 +160,22 @@ func (s *shelves) slow(r *upstream.Remote) bool {
 }
 
 // now is the catalog as it is.
-func (s *shelves) now(req *request) *catalog { return s.of(req).catalog.Load() }
+func (s *shelves) now(req *request) *catalog { return s.fresh(s.of(req)) }
+
+// fresh is the catalog of a class with everything that was read so far.
+func (s *shelves) fresh(c *class) *catalog {
+	if c.stale.Load() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.rebuildStale(c)
+	}
+	return c.catalog.Load()
+}
 
 // plain is the catalog of clients that servers cannot ask anything.
 func (s *shelves) plain() *catalog {
 	if found, ok := s.quick.Load(""); ok {
-		return found.(*class).catalog.Load() //nolint:forcetypeassert // nothing else is stored there
+		return s.fresh(found.(*class)) //nolint:forcetypeassert // nothing else is stored there
 	}
 	return &catalog{}
 }
@@ -165,7 +183,11 @@ func (s *shelves) plain() *catalog {
 // seen finds a thing without waiting for servers that have not yet said what they offer to this
 // class: most offer the same to all.
 func (s *shelves) seen(req *request, k kind, shown string) (entry, bool) {
-	if e, ok := s.now(req).find(k, shown); ok {
+	c := s.of(req)
+	if e, ok := c.catalog.Load().find(k, shown); ok { // a call does not wait for a catalog to be built
+		return e, true
+	}
+	if e, ok := s.fresh(c).find(k, shown); ok {
 		return e, true
 	}
 	return s.plain().find(k, shown)
@@ -174,32 +196,37 @@ func (s *shelves) seen(req *request, k kind, shown string) (entry, bool) {
 // wait is the catalog once every server has settled; those that are known to be slow are not
 // waited for.
 func (s *shelves) wait(ctx context.Context, req *request) *catalog {
-	return s.settled(ctx, req, req.plan.order)
+	return s.fresh(s.settled(ctx, req, req.plan.order))
 }
 
-// settled waits for some servers only.
-func (s *shelves) settled(ctx context.Context, req *request, servers []*upstream.Remote) *catalog {
+// settled waits for some servers only, and gives the class of the request's client.
+func (s *shelves) settled(ctx context.Context, req *request, servers []*upstream.Remote) *class {
 	c := s.of(req)
+	waits := make([]<-chan struct{}, 0, len(servers))
+	s.mu.Lock()
 	for _, r := range servers {
-		s.mu.Lock()
-		sh := c.shelf[r.ID()]
-		s.mu.Unlock()
-		if sh == nil {
-			continue
+		if sh := c.shelf[r.ID()]; sh != nil {
+			waits = append(waits, sh.settled)
 		}
+	}
+	s.mu.Unlock()
+	for _, settled := range waits {
 		select {
-		case <-sh.settled:
+		case <-settled:
 		case <-ctx.Done():
 		case <-s.hub.closing:
 		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c.served = true
+	if !c.served {
+		s.rebuildStale(c) // what is known by now is no change to tell of
+		c.served = true
+	}
 	if c.name != "" {
 		c.who = req.from() // who asks now is the likeliest to be there later
 	}
-	return c.catalog.Load()
+	return c
 }
 
 // single is the catalog of one server under its own names.
@@ -215,25 +242,36 @@ func (s *shelves) single(ctx context.Context, req *request, server string) *cata
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	made := only(s.offers(c, req.plan), server)
-	c.singles.Store(server, made) // with the lock, or it could be older than the catalog
+	var one []offer
+	if sh := c.shelf[server]; sh != nil && req.plan.remotes[server] != nil {
+		one = append(one, sh.offerOf(req.plan))
+	} else if o := req.plan.own[server]; o != nil {
+		one = append(one, o.offer)
+	}
+	made := only(one, server)
+	c.singles.Store(server, made) // with the lock, or it could be older than the offer
 	return made
 }
 
 // offers are those of a plan's servers, in its order, and then our own; the lock is held.
 func (s *shelves) offers(c *class, p *plan) []offer {
-	var out []offer
+	out := make([]offer, 0, len(p.order)+len(p.owns))
 	for _, r := range p.order {
 		if sh := c.shelf[r.ID()]; sh != nil {
-			o := sh.offer
-			o.server, o.prefix, o.asks = r.ID(), p.prefix[r.ID()], p.rules.asker(r.ID())
-			out = append(out, o)
+			out = append(out, sh.offerOf(p))
 		}
 	}
 	for _, one := range p.owns {
 		out = append(out, one.offer)
 	}
 	return out
+}
+
+// offerOf is what the server offers under a plan; the lock is held.
+func (sh *shelf) offerOf(p *plan) offer {
+	o, id := sh.offer, sh.remote.ID()
+	o.server, o.prefix, o.asks = id, p.prefix[id], p.rules.asker(id)
+	return o
 }
 
 // begin reads a server's lists, unless that is being done; the lock is held.
@@ -262,10 +300,10 @@ func (s *shelves) read(c *class, sh *shelf, who upstream.Who) {
 	if err == nil {
 		sh.offer = o
 		sh.read = time.Now()
-		s.rebuild(c)
+		s.outdated(c, sh.remote.ID())
 	}
 	s.mu.Unlock()
-	sh.settle() // after the catalog has it
+	sh.settle() // after the catalog is known to be out of date
 	time.Sleep(readEvery - time.Since(began))
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -278,14 +316,51 @@ func (s *shelves) read(c *class, sh *shelf, who upstream.Who) {
 	}
 }
 
+// outdated notes that a server's offer changed since the catalog was built. The catalog is built
+// again when somebody needs it, and at the latest after a delay, so that servers that come up at the
+// same time cost one build together; the lock is held.
+func (s *shelves) outdated(c *class, server string) {
+	c.singles.Delete(server)
+	c.stale.Store(true)
+	if c.timer {
+		return
+	}
+	c.timer = true
+	delay := max(rebuildDelay, rebuildShare*c.took)
+	if !c.served { // nobody is to be told of a change: only the log waits for what is wrong
+		delay = max(delay, tellEvery)
+	}
+	time.AfterFunc(delay, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		c.timer = false
+		if s.classes[c.name] == c && !s.hub.ended() { // else nobody reads it any more
+			s.rebuildStale(c)
+		}
+	})
+}
+
+// rebuildStale builds the catalog if it is out of date; the lock is held.
+func (s *shelves) rebuildStale(c *class) {
+	if c.stale.Load() {
+		s.rebuild(c)
+	}
+}
+
 // rebuild makes the catalog anew and says what of it changed; the lock is held.
 func (s *shelves) rebuild(c *class) {
+	began := time.Now()
 	p := s.hub.plan.Load()
 	old, made := c.catalog.Load(), build(s.offers(c, p), p.Hub.Naming)
 	c.catalog.Store(made)
-	c.singles.Clear()
+	c.stale.Store(false) // after the catalog: who sees that it is not stale sees the new one
+	c.took = time.Since(began)
+	known := map[string]bool{}
+	for _, text := range old.clashes {
+		known[text] = true
+	}
 	for _, text := range made.clashes {
-		if !slices.Contains(old.clashes, text) {
+		if !known[text] {
 			slog.Warn("a name is taken", "name", text)
 		}
 	}
@@ -329,6 +404,7 @@ func (s *shelves) replan(p *plan) {
 			s.stock(c, r)
 		}
 		c.plan.Store(p)
+		c.singles.Clear()
 		s.rebuild(c)
 	}
 }
