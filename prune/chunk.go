@@ -2,6 +2,7 @@ package prune
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"strings"
 )
@@ -53,18 +54,22 @@ func (d *Doc) peak(c Chunk) float32 { return slices.Max(d.score[c.First-1 : c.La
 
 // Blend adds what a reranker said of chunks to what their lines have by themselves: the best chunk
 // counts as much as the best line. Only the differences between its scores say anything, since
-// rerankers do not agree on what a half is. Lines of no chunk keep what they have.
+// rerankers do not agree on what a half is. Lines of no chunk keep what they have; so do all lines
+// when a score is not a finite number.
 func (d *Doc) Blend(chunks []Chunk, scores []float64) {
 	if len(chunks) == 0 {
 		return
 	}
-	low, high := slices.Min(scores), slices.Max(scores)
-	if high == low {
+	low, high := slices.Min(scores), slices.Max(scores) // both are NaN when any score is
+	if !(high > low) || math.IsInf(low, 0) || math.IsInf(high, 0) {
 		return
 	}
 	top := float64(peak(d.score))
 	for k, c := range chunks {
 		more := float32(top * (scores[k] - low) / (high - low))
+		if high-low > math.MaxFloat64/1e9 { // the product or the difference may be infinite
+			more = float32(top * ((scores[k]/2 - low/2) / (high/2 - low/2)))
+		}
 		for i := c.First - 1; i < c.Last; i++ {
 			if strings.TrimSpace(d.lines.at(i)) != "" {
 				d.score[i] += more

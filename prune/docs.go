@@ -102,6 +102,9 @@ func (d *docScorer) weights(g *goal) []docWeight {
 			continue
 		}
 		rare := d.rarity(d.x.df[t], has[t], sections)
+		if !(rare > 0) {
+			continue // it is everywhere: it tells nothing apart, and nothing can be divided by it
+		}
 		out[t].near = docNear * d.rarity(d.x.loose[t], loose[t], sections) / rare
 		out[t].has = rare * term.base
 		if docWords[term.word] {

@@ -54,6 +54,7 @@ func checkLaws(tb testing.TB, c cutting) {
 	if d.Len() != len(rows) || len(d.Scores()) != len(rows) {
 		tb.Fatalf("%d lines, %d scores, of %d", d.Len(), len(d.Scores()), len(rows))
 	}
+	scoresAreFinite(tb, d)
 	cut := d.Cut(c.budget)
 	blocksTile(tb, cut, len(rows))
 	budgetHolds(tb, cut, c.budget, len(rows))

@@ -27,11 +27,25 @@ func each[T any](text T, n int, signals []signal[T], add func(name string, point
 	for _, s := range signals {
 		clear(one)
 		s.of(text, one)
-		scale := s.weight / peak(one)
-		for i := range one {
-			one[i] *= scale
-		}
+		rescale(one, s.weight)
 		add(s.name, one)
+	}
+}
+
+// rescale multiplies values so that the largest becomes weight. What fades with distance (blur) can
+// peak at a denormal number, by which weight cannot be divided without becoming infinite; such
+// values are divided by their peak first.
+func rescale(v []float32, weight float32) {
+	top := peak(v)
+	scale := weight / top
+	if math.IsInf(float64(scale), 0) {
+		for i := range v {
+			v[i] = v[i] / top * weight
+		}
+		return
+	}
+	for i := range v {
+		v[i] *= scale
 	}
 }
 

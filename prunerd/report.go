@@ -69,6 +69,7 @@ func annotate(w *writer, b prune.Block, id string) {
 func (r *Report) stats(w *writer, size int) {
 	lines, pruned := strings.Count(r.Text, "\n")+1, prunedLines(r.Blocks)
 	before, after := tokens(len(r.Text)), tokens(size)
+	saved := max(before-after, 0) // line numbers can make a text longer than it was; that saves nothing
 	w.text("backend", r.Backend)
 	w.int("original_lines", lines)
 	w.int("kept_lines", lines-pruned)
@@ -76,8 +77,8 @@ func (r *Report) stats(w *writer, size int) {
 	w.float("pruned_ratio", float64(pruned)/float64(lines), 4)
 	w.int("tokens_est_before", before)
 	w.int("tokens_est_after", after)
-	w.int("tokens_saved_est", before-after)
-	w.float("cost_estimated_usd", float64(before-after)*pricePerMillion/1e6, 8)
+	w.int("tokens_saved_est", saved)
+	w.float("cost_estimated_usd", float64(saved)*pricePerMillion/1e6, 8)
 	if r.opinion != nil {
 		r.opinion.stats(w)
 	}
