@@ -25,8 +25,8 @@ const module = "github.com/ctxgate/ctxgate"
 // package must be given its floor here, and in ARCHITECTURE.md.
 var floors = [][]string{
 	0:  {"fault", "jsonscan", "internal/unit", "internal/secret"},
-	1:  {"internal/slurp", "internal/frame", "internal/child", "internal/sse", "internal/seal", "internal/lately", "internal/membudget"},
-	2:  {"rpc", "state"},
+	1:  {"internal/child", "internal/seal", "internal/lately", "internal/membudget"},
+	2:  {"rpc", "state", "internal/frame", "internal/sse", "internal/slurp"},
 	3:  {"mcp", "reduce", "prune", "history", "state/memory", "state/sqlite", "state/statetest"},
 	4:  {"recall", "rounds", "rerank", "auth", "grant", "limit", "meter"},
 	5:  {"upstream", "front"},

@@ -23,6 +23,7 @@ import (
 	"github.com/ctxgate/ctxgate/front"
 	"github.com/ctxgate/ctxgate/grant"
 	"github.com/ctxgate/ctxgate/hub"
+	"github.com/ctxgate/ctxgate/internal/membudget"
 	"github.com/ctxgate/ctxgate/meter"
 	"github.com/ctxgate/ctxgate/prunerd"
 	"github.com/ctxgate/ctxgate/recall"
@@ -41,6 +42,7 @@ type App struct {
 	main      front.Swap
 	prune     front.Swap // the pruner's listener
 	store     *state.Store
+	budget    *membudget.Budget
 	ready     front.Readiness
 	listeners []*front.Listener
 	releases  []func() error
@@ -80,6 +82,7 @@ func New(ctx context.Context, cfg config.Config, opts Options) (_ *App, err erro
 
 // found makes what everything else stands on: the store, the connections to others, the pruner.
 func (a *App) found(ctx context.Context) (*Vault, *http.Transport, error) {
+	a.budget = membudget.New(a.cfg.Memory.Size())
 	vault, err := OpenVault(ctx, a.cfg)
 	if err != nil {
 		return nil, nil, err
@@ -112,6 +115,10 @@ func (a *App) build(ctx context.Context, sole bool) (*Vault, *meter.Meter, error
 		stat, err := vault.Store.Stat(counting)
 		return meter.Store{Items: stat.Items, Bytes: stat.Bytes}, err == nil
 	})
+	metrics.Memory(func() meter.Memory {
+		held := a.budget.Stats()
+		return meter.Memory{Budget: held.Total, Held: held.Held, Refused: held.Refused}
+	})
 
 	a.grants, err = grant.New(grant.Deps{Next: transport, Store: vault.Store, Secret: vault.Root})
 	if err != nil {
@@ -121,14 +128,14 @@ func (a *App) build(ctx context.Context, sole bool) (*Vault, *meter.Meter, error
 
 	a.door, err = hub.New(settings(a.cfg), hub.Deps{
 		Transport: a.grants, Recall: vault.Recall, Meter: metrics, Secret: vault.Root, Env: a.opts.Env,
-		Sole: sole, Own: a.own(), Version: a.opts.Version,
+		Budget: a.budget, Sole: sole, Own: a.own(), Version: a.opts.Version,
 	})
 	if err != nil {
 		return nil, nil, err
 	}
 	a.onRelease(func() error { a.door.Close(); return nil })
 	a.chat = chat.New(chatSettings(a.cfg), chat.Deps{
-		Transport: transport, Meter: metrics, Shrink: chat.Mask(vault.Recall, time.Now), Recall: vault.Recall,
+		Transport: transport, Meter: metrics, Shrink: chat.Mask(vault.Recall, time.Now), Recall: vault.Recall, Budget: a.budget,
 	})
 	return vault, metrics, nil
 }
@@ -190,7 +197,7 @@ func (a *App) mainHandler(cfg config.Config, store *state.Store) http.Handler {
 	a.door.Routes(guarded)
 
 	models := a.chat.Handler(guard)
-	doors := front.Wrap(guarded, front.Chain(auth.New(cfg.Auth), guard, limits, hub.Refuse, hub.ReadsToken)...)
+	doors := front.Wrap(guarded, front.Chain(auth.New(cfg.Auth), guard, limits, a.budget, hub.Refuse, hub.ReadsToken)...)
 
 	// Health needs no credentials; it says nothing that a closed port would not.
 	open := []front.Stage{front.Identified, front.Logged, guard.Stage(hub.Refuse)}
@@ -236,7 +243,7 @@ func (a *App) openAdmin(ctx context.Context, metrics *meter.Meter) error {
 	limits := a.cfg.Front.HTTP
 	guard := front.NewGuard(cfg.Listen, limits.AllowedHosts)
 	gate := auth.New(auth.Config{Token: token})
-	return a.listen(ctx, "admin", cfg.Listen, front.Wrap(mux, front.Chain(gate, guard, limits, hub.Refuse, nil)...))
+	return a.listen(ctx, "admin", cfg.Listen, front.Wrap(mux, front.Chain(gate, guard, limits, a.budget, hub.Refuse, nil)...))
 }
 
 func (a *App) listen(ctx context.Context, name, address string, h http.Handler) error {

@@ -95,7 +95,7 @@ func (a *App) prunerHandler(cfg config.Config) http.Handler {
 	guard := front.NewGuard(cfg.Pruner.Address(), limits.AllowedHosts)
 	gate := auth.New(cfg.Auth)
 	door := a.pruner.Handler(prunerd.Door{Gate: gate, HTTP: limits, Refuse: hub.Refuse, MaxDepth: cfg.Hub.MaxDepth})
-	doors := front.Wrap(door, front.Chain(gate, guard, limits, hub.Refuse, prunerd.ReadsToken)...)
+	doors := front.Wrap(door, front.Chain(gate, guard, limits, a.budget, hub.Refuse, prunerd.ReadsToken)...)
 
 	// Health needs no credentials, and is asked too often for the log.
 	health := front.Wrap(http.HandlerFunc(a.pruner.Health), front.Identified, guard.Stage(hub.Refuse))

@@ -26,7 +26,7 @@ func (a *App) Reload(cfg config.Config) {
 	next := cfg
 	next.Front.PublicURL = a.cfg.Front.PublicURL
 	next.Front.Listen, next.Admin, next.State, next.Recall = a.cfg.Front.Listen, a.cfg.Admin, a.cfg.State, a.cfg.Recall
-	next.Secret, next.DataDir = a.cfg.Secret, a.cfg.DataDir
+	next.Secret, next.DataDir, next.Memory = a.cfg.Secret, a.cfg.DataDir, a.cfg.Memory
 	next.Pruner = fixedPruner(a.cfg.Pruner, next.Pruner)
 	a.reloadPruner(next)
 	if a.door != nil {
@@ -44,14 +44,15 @@ func (a *App) Reload(cfg config.Config) {
 func fixed(old, next config.Config) []string {
 	var keys []string
 	for key, changed := range map[string]bool{
-		"listen":     old.Front.Listen != next.Front.Listen,
-		"public_url": old.Front.PublicURL != next.Front.PublicURL,
-		"admin":      old.Admin.Listen != next.Admin.Listen || old.Admin.Token.Reveal() != next.Admin.Token.Reveal(),
-		"state":      old.State != next.State,
-		"recall":     old.Recall != next.Recall,
-		"secret":     old.Secret.Reveal() != next.Secret.Reveal(),
-		"data_dir":   old.DataDir != next.DataDir,
-		"mcp_pruner": fixedPruner(old.Pruner, next.Pruner) != next.Pruner,
+		"listen":        old.Front.Listen != next.Front.Listen,
+		"public_url":    old.Front.PublicURL != next.Front.PublicURL,
+		"admin":         old.Admin.Listen != next.Admin.Listen || old.Admin.Token.Reveal() != next.Admin.Token.Reveal(),
+		"state":         old.State != next.State,
+		"recall":        old.Recall != next.Recall,
+		"secret":        old.Secret.Reveal() != next.Secret.Reveal(),
+		"data_dir":      old.DataDir != next.DataDir,
+		"memory_budget": old.Memory != next.Memory,
+		"mcp_pruner":    fixedPruner(old.Pruner, next.Pruner) != next.Pruner,
 	} {
 		if changed {
 			keys = append(keys, key)

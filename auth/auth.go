@@ -8,6 +8,7 @@
 package auth
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"crypto/subtle"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/ctxgate/ctxgate/fault"
 	"github.com/ctxgate/ctxgate/internal/secret"
+	"github.com/ctxgate/ctxgate/jsonscan"
 )
 
 // DefaultTenant owns what is kept where there is only one user.
@@ -82,6 +84,48 @@ func (g *Gate) Check(token string) (Caller, error) {
 		return Caller{}, errUnauthorized
 	}
 	return Caller{tenant: DefaultTenant, subject: "token"}, nil
+}
+
+// tokenKey is how a message names the token that stands in it (A8).
+const tokenKey = `"authToken"`
+
+// longestToken is the longest token that Find looks at.
+const longestToken = 4 << 10
+
+// Find looks for a token in the first part of a message, before the message is whole and can be
+// read: whoever knows the token may send the rest. Who sent it is decided when it is read.
+func (g *Gate) Find(head []byte) (Caller, error) {
+	for {
+		_, after, found := bytes.Cut(head, []byte(tokenKey))
+		if !found {
+			return Caller{}, errUnauthorized
+		}
+		head = after
+		value, ok := bytes.CutPrefix(bytes.TrimLeft(after, " \t\r\n"), []byte(":"))
+		if !ok {
+			continue
+		}
+		if who, err := g.Check(leadingString(bytes.TrimLeft(value, " \t\r\n"))); err == nil {
+			return who, nil
+		}
+	}
+}
+
+// leadingString is the JSON string that a text begins with; "" when it begins with none.
+func leadingString(text []byte) string {
+	text = text[:min(len(text), longestToken)]
+	if len(text) == 0 || text[0] != '"' {
+		return ""
+	}
+	for i := 1; i < len(text); i++ {
+		switch text[i] {
+		case '\\':
+			i++
+		case '"':
+			return jsonscan.TextOf(text[:i+1])
+		}
+	}
+	return ""
 }
 
 // Local is whoever started this process and speaks to it on its stdin: the operating system has

@@ -39,6 +39,7 @@ import (
 	"github.com/ctxgate/ctxgate/front"
 	"github.com/ctxgate/ctxgate/history"
 	"github.com/ctxgate/ctxgate/internal/lately"
+	"github.com/ctxgate/ctxgate/internal/membudget"
 	"github.com/ctxgate/ctxgate/internal/unit"
 	"github.com/ctxgate/ctxgate/limit"
 	"github.com/ctxgate/ctxgate/meter"
@@ -63,6 +64,7 @@ type Deps struct {
 	Meter     *meter.Meter
 	Shrink    Shrink         // nil: nothing is shrunk
 	Recall    *recall.Recall // nil: nothing can be read back
+	Budget    *membudget.Budget
 }
 
 // Settings is the part of the configuration that a door needs.
@@ -153,7 +155,7 @@ func (d *Door) Handler(guard *front.Guard) http.Handler {
 	})
 	// The chain of every door, but for who is let in: here a credential may be the provider's.
 	return front.Wrap(mux, front.Identified, front.Logged, front.Recovered(Refuse), front.Direct(Refuse),
-		guard.Stage(Refuse), p.authenticated, front.Limited(p.HTTP))
+		guard.Stage(Refuse), p.authenticated, front.Budgeted(d.deps.Budget, Refuse), front.Limited(p.HTTP))
 }
 
 func only(method string) http.HandlerFunc {

@@ -13,6 +13,7 @@ import (
 	"github.com/ctxgate/ctxgate/chat"
 	"github.com/ctxgate/ctxgate/front"
 	"github.com/ctxgate/ctxgate/hub"
+	"github.com/ctxgate/ctxgate/internal/membudget"
 	"github.com/ctxgate/ctxgate/internal/secret"
 	"github.com/ctxgate/ctxgate/limit"
 	"github.com/ctxgate/ctxgate/prunerd"
@@ -28,6 +29,9 @@ type Config struct {
 
 	// What is logged, and how.
 	Log Log `key:",inline"`
+
+	// How much memory may be held for callers.
+	Memory membudget.Config `key:",inline"`
 
 	// Who may call.
 	Auth auth.Config `key:",inline"`
@@ -140,7 +144,7 @@ func Load(path string, env Env) (Loaded, Problems) {
 }
 
 func (c Config) validate() []error {
-	problems := slices.Concat(c.Front.Validate(), c.Upstream.Validate(), c.Hub.Validate(), c.Chat.Validate())
+	problems := slices.Concat(c.Front.Validate(), c.Memory.Validate(), c.Upstream.Validate(), c.Hub.Validate(), c.Chat.Validate())
 	for _, part := range []struct {
 		prefix string
 		errs   []error

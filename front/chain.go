@@ -7,14 +7,13 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"os"
 	"path"
 	"runtime/debug"
 	"time"
 
 	"github.com/ctxgate/ctxgate/auth"
 	"github.com/ctxgate/ctxgate/fault"
-	"github.com/ctxgate/ctxgate/internal/slurp"
+	"github.com/ctxgate/ctxgate/internal/membudget"
 )
 
 // Stage wraps a handler with one concern.
@@ -24,7 +23,7 @@ type Stage func(http.Handler) http.Handler
 type Refuse func(w http.ResponseWriter, r *http.Request, err error)
 
 // Chain is what every request passes, outermost first.
-func Chain(gate *auth.Gate, guard *Guard, cfg HTTP, refuse Refuse, reads Reads) []Stage {
+func Chain(gate *auth.Gate, guard *Guard, cfg HTTP, budget *membudget.Budget, refuse Refuse, reads Reads) []Stage {
 	return []Stage{
 		Identified,                         // an id for the log and for the client
 		Logged,                             // one line a request, whatever becomes of it
@@ -32,6 +31,7 @@ func Chain(gate *auth.Gate, guard *Guard, cfg HTTP, refuse Refuse, reads Reads) 
 		Direct(refuse),                     // a path is what it says
 		guard.Stage(refuse),                // no page of a browser that was not invited
 		Authenticated(gate, refuse, reads), // who is calling
+		Budgeted(budget, refuse),           // what it may hold in memory
 		Limited(cfg),                       // no endless body, no endless wait for one
 	}
 }
@@ -49,6 +49,7 @@ type requestKey struct{}
 // request is what the chain knows of a request beyond its headers.
 type request struct {
 	id    string
+	from  string      // the address it came from
 	attrs []slog.Attr // what the door has to say in the request's log line
 	door  any         // what the door wants to have at hand when it must refuse
 }
@@ -78,7 +79,7 @@ func Note(ctx context.Context, attrs ...slog.Attr) {
 // Identified gives each request an id of our own: one from outside could be anything.
 func Identified(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		req := &request{id: rand.Text()[:16]}
+		req := &request{id: rand.Text()[:16], from: remoteHost(r.RemoteAddr)}
 		w.Header().Set("X-Request-Id", req.id)
 		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), requestKey{}, req)))
 	})
@@ -218,27 +219,6 @@ func BeginReply(w http.ResponseWriter, cfg HTTP, size int64) {
 
 // BodyRead ends the time limit on a request's body: a call may take as long as its server needs.
 func BodyRead(w http.ResponseWriter) { _ = http.NewResponseController(w).SetReadDeadline(time.Time{}) }
-
-// ReadBody takes a request's body off the wire, at most so many bytes of it.
-func ReadBody(w http.ResponseWriter, r *http.Request, most int64) ([]byte, error) {
-	return ReadBodyInto(nil, w, r, most)
-}
-
-// ReadBodyInto is ReadBody with room that is used if the body fits into it.
-func ReadBodyInto(room []byte, w http.ResponseWriter, r *http.Request, most int64) ([]byte, error) {
-	body, err := slurp.Into(room, r.Body, r.ContentLength, most)
-	var tooLarge *http.MaxBytesError
-	switch {
-	case errors.Is(err, slurp.ErrTooLarge), errors.As(err, &tooLarge):
-		return nil, fault.Wrap(fault.TooLarge, "the request is too large", err)
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		return nil, fault.Wrap(fault.Stalled, "the request did not arrive in time", err)
-	case err != nil:
-		return nil, fault.Wrap(fault.Canceled, "the request did not arrive whole", err)
-	}
-	BodyRead(w)
-	return body, nil
-}
 
 // allowance is the configured time and a second for each MiB.
 func allowance(cfg HTTP, size int64) time.Duration {

@@ -106,7 +106,7 @@ func open(t testing.TB, base string, mend func(*setup)) *gateway {
 		s.mount(mux)
 	}
 	guard := front.NewGuard(srv.Listener.Addr().String(), nil)
-	srv.Config.Handler = front.Wrap(mux, front.Chain(auth.New(s.auth), guard, s.http, hub.Refuse, hub.ReadsToken)...)
+	srv.Config.Handler = front.Wrap(mux, front.Chain(auth.New(s.auth), guard, s.http, nil, hub.Refuse, hub.ReadsToken)...)
 	srv.Start()
 	t.Cleanup(func() {
 		srv.Close()

@@ -31,9 +31,10 @@ func (h *Hub) serveMCP(w http.ResponseWriter, r *http.Request) {
 
 // servePost takes one message.
 func (h *Hub) servePost(w http.ResponseWriter, r *http.Request) {
-	body, err := front.ReadBody(w, r, int64(h.plan.Load().HTTP.MaxRequestBytes))
+	now := h.plan.Load()
+	body, err := front.ReadMessage(w, r, int64(now.HTTP.MaxRequestBytes), now.gate)
 	if err != nil {
-		h.refuseHTTP(w, r, mcp.EraLegacy, 0, rpc.ID{}, err)
+		h.refuseHTTP(w, r, mcp.EraLegacy, front.Status(fault.KindOf(err)), rpc.ID{}, err)
 		return
 	}
 	p, leave := h.enter()
@@ -79,7 +80,9 @@ func (h *Hub) identify(w http.ResponseWriter, r *http.Request, p *plan, params m
 	if raw, ok := params.Get("proxy"); ok {
 		token, there := proxyToken(raw)
 		if there || err != nil {
-			who, err = p.gate.Check(token)
+			if who, err = p.gate.Check(token); err == nil {
+				err = front.SetCaller(r.Context(), who)
+			}
 		}
 	}
 	if err != nil {

@@ -35,6 +35,7 @@ import (
 	"github.com/ctxgate/ctxgate/auth"
 	"github.com/ctxgate/ctxgate/fault"
 	"github.com/ctxgate/ctxgate/front"
+	"github.com/ctxgate/ctxgate/internal/membudget"
 	"github.com/ctxgate/ctxgate/internal/seal"
 	"github.com/ctxgate/ctxgate/limit"
 	"github.com/ctxgate/ctxgate/mcp"
@@ -71,6 +72,7 @@ type Deps struct {
 	Transport http.RoundTripper
 	Recall    *recall.Recall
 	Meter     *meter.Meter
+	Budget    *membudget.Budget
 	Secret    []byte   // the root of session tokens
 	Env       []string // the gateway's environment, of which programs get a part
 	Sole      bool     // there is one client only, on stdin and stdout
@@ -179,7 +181,7 @@ func (h *Hub) remote(entry upstream.Server, s Settings, old *plan) *upstream.Rem
 		}
 	}
 	return upstream.NewRemote(entry, s.Upstream, upstream.Deps{
-		Transport: h.deps.Transport, Listener: h, Env: h.deps.Env,
+		Transport: h.deps.Transport, Listener: h, Budget: h.deps.Budget, Env: h.deps.Env,
 		Limits: func() (depth, chars int) {
 			p := h.plan.Load()
 			return p.Hub.MaxDepth, p.rules.least

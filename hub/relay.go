@@ -20,7 +20,8 @@ import (
 // serveRPC takes one message for a named server and gives one back: the gateway of the clauses G.
 func (h *Hub) serveRPC(w http.ResponseWriter, r *http.Request) {
 	req := &request{}
-	body, err := front.ReadBody(w, r, int64(h.plan.Load().HTTP.MaxRequestBytes))
+	now := h.plan.Load()
+	body, err := front.ReadMessage(w, r, int64(now.HTTP.MaxRequestBytes), now.gate)
 	if err == nil {
 		plan, leave := h.enter()
 		defer leave()

@@ -95,7 +95,7 @@ func (y *yard) mount() {
 	mux := http.NewServeMux()
 	y.door.Routes(mux)
 	guard := front.NewGuard(y.Listener.Addr().String(), nil)
-	h := front.Wrap(mux, front.Chain(auth.New(y.set.auth), guard, y.set.http, hub.Refuse, hub.ReadsToken)...)
+	h := front.Wrap(mux, front.Chain(auth.New(y.set.auth), guard, y.set.http, nil, hub.Refuse, hub.ReadsToken)...)
 	y.handler.Store(&h)
 }
 

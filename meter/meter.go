@@ -83,6 +83,22 @@ func (m *Meter) Server(id string) {
 	}
 }
 
+// Memory is what callers hold at the moment of a scrape.
+type Memory struct{ Budget, Held, Refused int64 }
+
+// Memory registers the memory budget, which is asked at each scrape.
+func (m *Meter) Memory(ask func() Memory) {
+	gauge := func(name, help string, value func(Memory) int64) prometheus.Collector {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return float64(value(ask())) })
+	}
+	m.registry.MustRegister(
+		gauge("ctxgate_memory_budget_bytes", "The most bytes that requests, replies and lists may hold together.", func(now Memory) int64 { return now.Budget }),
+		gauge("ctxgate_memory_held_bytes", "Bytes that requests, replies and lists hold now.", func(now Memory) int64 { return now.Held }),
+		prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Name: "ctxgate_memory_refused_total", Help: "How often something was refused because the memory budget, or its caller's share of it, was used up.",
+		}, func() float64 { return float64(ask().Refused) }))
+}
+
 // Restart counts a connection that was lost.
 func (m *Meter) Restart(server string) { m.restarts.WithLabelValues(server).Inc() }
 

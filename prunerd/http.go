@@ -44,7 +44,7 @@ func ReadsToken(r *http.Request) bool { return r.Method == http.MethodPost && r.
 // serveRPC takes one message and gives one back. What it returns is a refusal: nothing was
 // answered yet.
 func (s *Server) serveRPC(w http.ResponseWriter, r *http.Request, d Door) error {
-	body, err := front.ReadBody(w, r, int64(d.HTTP.MaxRequestBytes))
+	body, err := front.ReadMessage(w, r, int64(d.HTTP.MaxRequestBytes), d.Gate)
 	if err != nil {
 		return err
 	}
@@ -87,7 +87,9 @@ func identify(w http.ResponseWriter, r *http.Request, d Door, params mcp.Params)
 	if proxy, ok := params.Get("proxy"); ok {
 		fields, _ := jsonscan.FieldsOf(proxy)
 		if _, there := fields.Get("authToken"); there || err != nil {
-			who, err = d.Gate.Check(fields.Text("authToken"))
+			if who, err = d.Gate.Check(fields.Text("authToken")); err == nil {
+				err = front.SetCaller(r.Context(), who)
+			}
 		}
 	}
 	if err != nil {

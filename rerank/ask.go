@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/ctxgate/ctxgate/internal/membudget"
 	"github.com/ctxgate/ctxgate/internal/slurp"
 )
 
@@ -134,15 +135,15 @@ func (c *Client) post(ctx context.Context, body []byte) (reply []byte, status in
 		// What else it says is not read, for it could take all the time that is left.
 		return nil, resp.StatusCode, &refusal{resp.StatusCode, retryAfter(resp.Header.Get("Retry-After"))}
 	}
-	reply, err = readAll(resp)
+	reply, err = readAll(ctx, resp)
 	return reply, resp.StatusCode, err
 }
 
-func readAll(resp *http.Response) ([]byte, error) {
+func readAll(ctx context.Context, resp *http.Response) ([]byte, error) {
 	if enc := resp.Header.Get("Content-Encoding"); enc != "" && enc != "identity" {
 		return nil, unreadable(resp.StatusCode, errors.New("it has an encoding that was not asked for"))
 	}
-	body, err := slurp.Claimed(resp.Body, resp.ContentLength, maxReply)
+	body, err := slurp.Claimed(resp.Body, resp.ContentLength, maxReply, membudget.From(ctx))
 	if errors.Is(err, slurp.ErrTooLarge) {
 		return nil, unreadable(resp.StatusCode, err)
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/ctxgate/ctxgate/fault"
+	"github.com/ctxgate/ctxgate/internal/membudget"
 	"github.com/ctxgate/ctxgate/jsonscan"
 	"github.com/ctxgate/ctxgate/mcp"
 	"github.com/ctxgate/ctxgate/rpc"
@@ -46,6 +47,10 @@ type Conn struct {
 	alone  bool // all calls on it are of one client
 	events func(note rpc.Message)
 
+	budget  *membudget.Budget
+	memory  *membudget.Scope // of messages on a stream that all calls share, while they are read
+	charged int64            // what memory holds for the message at hand; its reader's alone
+
 	mu      sync.Mutex
 	next    int64
 	flights map[int64]*flight
@@ -71,12 +76,14 @@ type flight struct {
 	asking atomic.Int32  // questions to the client under way: the server waits for us
 	talk   sync.Mutex    // held while the client is told something of the call
 	over   atomic.Bool   // answered: nothing may follow
+	memory *membudget.Scope
+	own    bool // memory belongs to the flight, not to who called
 	stop   context.CancelFunc
 }
 
-func newConn(server string, lim limits) *Conn {
+func newConn(server string, lim limits, budget *membudget.Budget) *Conn {
 	return &Conn{
-		server: server, limits: lim, flights: map[int64]*flight{}, asks: map[string]context.CancelFunc{},
+		server: server, limits: lim, budget: budget, memory: budget.Scope("server " + server), flights: map[int64]*flight{}, asks: map[string]context.CancelFunc{},
 		ended: make(chan struct{}), closed: make(chan struct{}), events: func(rpc.Message) {},
 	}
 }
@@ -108,6 +115,7 @@ func (c *Conn) end(why error) {
 	}
 	c.mu.Unlock()
 	c.wire.close()
+	c.memory.Release()
 	close(c.closed)
 }
 
@@ -137,12 +145,16 @@ func (c *Conn) Close() {
 // Call sends a request and waits for its reply. A server that shows progress, or that waits for
 // an answer of the client, is not out of time.
 func (c *Conn) Call(ctx context.Context, call *Call) (rpc.Message, error) {
-	f, err := c.open(call)
+	f, err := c.open(ctx, call)
 	if err != nil {
 		return rpc.Message{}, err
 	}
 	defer c.shut(f)
-	if err := c.wire.send(f, c.request(f)); err != nil {
+	msg, err := c.request(f)
+	if err != nil {
+		return rpc.Message{}, err
+	}
+	if err := c.wire.send(f, msg); err != nil {
 		return rpc.Message{}, err
 	}
 	return c.wait(ctx, f)
@@ -188,7 +200,9 @@ func lost(why error) error {
 	return why
 }
 
-func (c *Conn) open(call *Call) (*flight, error) {
+// open begins a call. What it holds is charged to the scope of who calls; a call of our own has one
+// for itself.
+func (c *Conn) open(ctx context.Context, call *Call) (*flight, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.why != nil {
@@ -197,7 +211,10 @@ func (c *Conn) open(call *Call) (*flight, error) {
 	c.next++
 	f := &flight{
 		id: c.next, call: call, reply: make(chan rpc.Message, 1), failed: make(chan error, 1), stir: make(chan struct{}, 1),
-		stop: func() {},
+		stop: func() {}, memory: membudget.From(ctx),
+	}
+	if f.memory == nil {
+		f.memory, f.own = c.budget.Scope("server "+c.server), true
 	}
 	c.flights[f.id] = f
 	c.busy.Add(1)
@@ -217,10 +234,16 @@ func (c *Conn) shut(f *flight) {
 		c.streams.Add(-1)
 	}
 	f.stop()
+	if f.own {
+		f.memory.Release()
+	}
 }
 
 // request is the message that begins a call, in the server's dress.
-func (c *Conn) request(f *flight) []byte {
+func (c *Conn) request(f *flight) ([]byte, error) {
+	if err := f.memory.Take(int64(len(f.call.Params.Raw()))); err != nil {
+		return nil, err
+	}
 	params := c.hello.dress(f)
 	dst := make([]byte, 0, len(params)+len(f.call.Method)+64)
 	dst = append(dst, `{"jsonrpc":"2.0","id":`...)
@@ -228,7 +251,7 @@ func (c *Conn) request(f *flight) []byte {
 	dst = append(dst, `,"method":`...)
 	dst = jsonscan.AppendString(dst, f.call.Method)
 	dst = append(dst, `,"params":`...)
-	return append(append(dst, params...), '}')
+	return append(append(dst, params...), '}'), nil
 }
 
 // Notify sends a notification.
@@ -339,6 +362,12 @@ func (c *Conn) settle(m rpc.Message, from *flight) {
 		c.odd(nil, "a server answered what nobody asked", err)
 		return
 	}
+	if from == nil {
+		if err := c.charge(f, m); err != nil {
+			f.fail(err)
+			return
+		}
+	}
 	if !f.finish() {
 		c.odd(nil, "a server answered twice", nil)
 		return
@@ -347,6 +376,28 @@ func (c *Conn) settle(m rpc.Message, from *flight) {
 		c.useful.Store(true)
 	}
 	f.reply <- m
+}
+
+// charge makes a reply that came on a shared stream one of the bytes that its caller holds.
+func (c *Conn) charge(f *flight, m rpc.Message) error {
+	if c.charged == 0 {
+		return f.memory.Take(int64(len(m.Body)))
+	}
+	err := c.memory.MoveTo(f.memory, c.charged)
+	if err == nil {
+		c.charged = 0
+	}
+	return err
+}
+
+// takeShared is take for a stream that all calls share. The connection's scope holds charged bytes
+// for the message: those of a reply go to its call, the others are given back.
+func (c *Conn) takeShared(body []byte, charged int64) bool {
+	c.charged = charged
+	ok := c.take(body, nil)
+	c.memory.Give(c.charged)
+	c.charged = 0
+	return ok
 }
 
 // hear takes a notification to whom it concerns.

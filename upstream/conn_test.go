@@ -99,7 +99,7 @@ func TestRepliesThatComeTwiceOrLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newTaped(time.Minute)
 		ctx, cancel := context.WithCancel(t.Context())
-		f, _ := c.open(calling(mcp.Ping, ``)) // and nobody takes the first away yet
+		f, _ := c.open(context.Background(), calling(mcp.Ping, ``)) // and nobody takes the first away yet
 		c.says(`{"jsonrpc":"2.0","id":1,"result":{"n":1}}`)
 		c.says(`{"jsonrpc":"2.0","id":1,"result":{"n":2}}`)
 		m, err := c.wait(ctx, f)

@@ -54,6 +54,7 @@ func (r *Remote) dialPipe(ctx context.Context, c *Conn, l *Lane) (*Conn, error) 
 	}
 	p.prog = prog
 	p.in = frame.NewReader(prog.Stdout(), int64(r.cfg.MaxReplyBytes), p.stray)
+	p.in.Charge(c.memory)
 	first := r.firstFraming()
 	p.out = frame.NewWriter(prog.Stdin(), frame.Limits{}, func() frame.Framing {
 		if !p.heard.Load() {
@@ -134,7 +135,7 @@ func (p *pipe) read() {
 			return
 		default:
 			p.heard.Store(true)
-			if p.conn.take(msg, nil) {
+			if p.conn.takeShared(msg, p.in.Charged()) {
 				p.junk.Store(0)
 			} else {
 				p.wasted()
@@ -172,10 +173,13 @@ func (p *pipe) wasted() {
 	}
 }
 
-// oversize fails the call that a message over the limit answers. Its id stands first or last.
+// oversize fails the call that a message over the limit answers, or one that there is no memory for. Its id stands first or last.
 func (p *pipe) oversize(e *frame.TooLarge) {
-	p.conn.odd(p.conn.flightIn(e.Head, e.Tail), "a server's message is too large",
-		fault.Wrap(fault.BadReply, "the server's answer is too large", e))
+	err := e.Err // there was no memory for it
+	if err == nil {
+		err = tooLarge(e)
+	}
+	p.conn.odd(p.conn.flightIn(e.Head, e.Tail), "a server's message is too large", err)
 }
 
 // named finds the call whose id stands at either end of a message.

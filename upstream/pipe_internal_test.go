@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"context"
 	"errors"
 	"os"
 	"testing"
@@ -23,10 +24,10 @@ func TestUnsent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := newConn("a", limits{timeout: time.Minute})
+	c := newConn("a", limits{timeout: time.Minute}, nil)
 	p := &pipe{conn: c, out: frame.NewWriter(w, frame.Limits{}, func() frame.Framing { return frame.Newline })}
 	c.wire = stub{p}
-	f, err := c.open(&Call{})
+	f, err := c.open(context.Background(), &Call{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,7 +40,7 @@ func TestUnsent(t *testing.T) {
 	}
 	why := errors.New("exit status 9")
 	c.end(why)
-	_, late := c.open(&Call{})
+	_, late := c.open(context.Background(), &Call{})
 	for _, err := range []error{late, p.send(f, []byte("{}"))} {
 		if fault.KindOf(err) != fault.Unavailable || !errors.Is(err, why) || !isUnbegun(err) {
 			t.Errorf("got %v", err)

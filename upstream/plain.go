@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/ctxgate/ctxgate/fault"
+	"github.com/ctxgate/ctxgate/internal/membudget"
 	"github.com/ctxgate/ctxgate/mcp"
 )
 
@@ -41,7 +42,7 @@ func (w *plain) send(f *flight, msg []byte) error {
 	if f == nil {
 		return w.rpc.Notify(w.life, msg)
 	}
-	ctx, cancel := context.WithCancel(w.life)
+	ctx, cancel := context.WithCancel(membudget.With(w.life, f.memory))
 	f.stop = cancel
 	go func() {
 		defer w.conn.guard(f)

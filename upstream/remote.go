@@ -29,6 +29,7 @@ import (
 
 	"github.com/ctxgate/ctxgate/fault"
 	"github.com/ctxgate/ctxgate/internal/frame"
+	"github.com/ctxgate/ctxgate/internal/membudget"
 	"github.com/ctxgate/ctxgate/mcp"
 )
 
@@ -36,6 +37,7 @@ import (
 type Deps struct {
 	Transport http.RoundTripper
 	Listener  Listener
+	Budget    *membudget.Budget         // of which replies take their part
 	Env       []string                  // the gateway's own environment, of which programs get a part
 	Limits    func() (depth, chars int) // how deep a message may be nested; strings longer than chars are listed in replies
 	Count     func(error)               // counts a connection that was lost, and why; may be nil
@@ -359,7 +361,7 @@ func (r *Remote) busy() bool {
 func (r *Remote) dial(ctx context.Context, l *Lane) (*Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.entry.StartupTimeout.D())
 	defer cancel()
-	c := newConn(r.entry.ID, limits{read: r.deps.Limits, timeout: r.cfg.ResponseTimeout.D()})
+	c := newConn(r.entry.ID, limits{read: r.deps.Limits, timeout: r.cfg.ResponseTimeout.D()}, r.deps.Budget)
 	c.owner = l.owner
 	c.alone = !l.Shared() || r.isSole()
 	c.events = l.event

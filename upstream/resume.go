@@ -64,7 +64,12 @@ func (p *place) pause(ctx context.Context) bool {
 // events reads a stream to its end or to the reply of the call it belongs to, and closes it.
 func (s *stream) events(body io.ReadCloser, f *flight, at *place) error {
 	defer body.Close()
+	memory := s.conn.memory
+	if f != nil {
+		memory = f.memory
+	}
 	r := sse.NewReader(body, s.limit)
+	r.Charge(memory)
 	for {
 		e, err := r.Next()
 		if err != nil {
@@ -72,9 +77,13 @@ func (s *stream) events(body io.ReadCloser, f *flight, at *place) error {
 		}
 		at.note(e)
 		if e.Name != "" && e.Name != "message" {
+			memory.Give(r.Charged())
 			continue
 		}
 		s.deliver(e.Data, f)
+		if f == nil || !f.over.Load() { // it was not the reply, which its call holds
+			memory.Give(r.Charged())
+		}
 		if f != nil && f.over.Load() {
 			drain(body)
 			return nil

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ctxgate/ctxgate/fault"
+	"github.com/ctxgate/ctxgate/internal/membudget"
 )
 
 // RPC is a server that takes one JSON-RPC message a POST.
@@ -53,7 +54,7 @@ func NewRPC(s Server, cfg Config, transport http.RoundTripper) *RPC {
 }
 
 // Call sends a request and returns the reply's body, whatever its HTTP status: a server may
-// put a JSON-RPC error into any.
+// put a JSON-RPC error into any. The body is charged to the context's memory scope.
 func (u *RPC) Call(ctx context.Context, body []byte) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, u.timeout)
 	defer cancel()
@@ -62,7 +63,7 @@ func (u *RPC) Call(ctx context.Context, body []byte) ([]byte, error) {
 		return nil, failure(ctx, err)
 	}
 	defer resp.Body.Close()
-	return bodyOf(ctx, resp, u.limit)
+	return bodyOf(ctx, resp, u.limit, membudget.From(ctx))
 }
 
 // Notify sends a notification. What the server answers is not read.

@@ -57,6 +57,7 @@ func (w *feed) open(ctx context.Context, base string) error {
 		return failure(ctx, err)
 	}
 	events := sse.NewReader(body, w.limit)
+	events.Charge(w.conn.memory)
 	if w.target, err = endpoint(ctx, events, base); err == nil && !inTime() {
 		err = failure(ctx, ctx.Err())
 	}
@@ -122,11 +123,14 @@ func (w *feed) read(body io.Closer, events *sse.Reader) {
 		case errors.Is(err, sse.ErrTooLarge):
 			w.conn.end(tooLarge(err))
 			return
+		case fault.KindOf(err) == fault.Full:
+			w.conn.end(err)
+			return
 		case err != nil:
 			w.conn.end(fault.Wrap(fault.Unavailable, "the server went away during the call", fmt.Errorf("the stream ended: %w", err)))
 			return
 		case len(e.Data) > 0 && (e.Name == "" || e.Name == "message"):
-			w.conn.take(e.Data, nil)
+			w.conn.takeShared(e.Data, events.Charged())
 		}
 	}
 }

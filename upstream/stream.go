@@ -255,7 +255,7 @@ func (x *exchange) run(ctx context.Context) error {
 		x.begin(resp)
 		return x.follow(ctx, resp.Body, t)
 	}
-	body, err := bodyOf(ctx, resp, x.limit)
+	body, err := bodyOf(ctx, resp, x.limit, x.f.memory)
 	if err != nil {
 		return err
 	}
@@ -301,6 +301,8 @@ func (x *exchange) follow(ctx context.Context, body io.ReadCloser, t tongue) err
 			return nil
 		case errors.Is(err, sse.ErrTooLarge):
 			return tooLarge(err)
+		case fault.KindOf(err) == fault.Full:
+			return err
 		case t.modern || at.last == "":
 			return fault.Wrap(fault.Unavailable, "the server went away during the call", err)
 		}

@@ -62,7 +62,7 @@ type taped struct {
 
 func newTaped(timeout time.Duration) taped {
 	w, e := &tape{}, &mate{}
-	c := newConn("a", limits{read: func() (int, int) { return 64, 4000 }, timeout: timeout})
+	c := newConn("a", limits{read: func() (int, int) { return 64, 4000 }, timeout: timeout}, nil)
 	c.wire, c.hello = w, Hello{Era: mcp.EraLegacy, Version: mcp.V20251125}
 	c.events = func(m rpc.Message) { e.Notify("a", m) }
 	return taped{c, w, e}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/ctxgate/ctxgate/fault"
 	"github.com/ctxgate/ctxgate/grant"
+	"github.com/ctxgate/ctxgate/internal/membudget"
 	"github.com/ctxgate/ctxgate/internal/slurp"
 )
 
@@ -126,12 +127,12 @@ func unpacked(resp *http.Response) error {
 	return nil
 }
 
-// bodyOf reads all of a reply.
-func bodyOf(ctx context.Context, resp *http.Response, limit int64) ([]byte, error) {
+// bodyOf reads all of a reply, and charges it to a scope.
+func bodyOf(ctx context.Context, resp *http.Response, limit int64, memory *membudget.Scope) ([]byte, error) {
 	if err := unpacked(resp); err != nil {
 		return nil, err
 	}
-	body, err := slurp.Sized(resp.Body, resp.ContentLength, limit)
+	body, err := slurp.Sized(resp.Body, resp.ContentLength, limit, memory)
 	switch {
 	case errors.Is(err, slurp.ErrTooLarge):
 		return nil, tooLarge(err)

@@ -29,6 +29,7 @@ Nothing leaves this machine unless a backend says so: KIMI_PRUNING_BACKEND=deepi
 			return err
 		}
 		setLog(cmd, loaded)
+		loaded.Memory.LimitRuntime()
 		ctx := cmd.Context()
 		a, err := app.NewPruner(ctx, loaded.Config, options())
 		if err != nil {

@@ -37,6 +37,7 @@ signal ends at once.`,
 			return err
 		}
 		setLog(cmd, loaded)
+		loaded.Memory.LimitRuntime()
 		ctx := cmd.Context()
 		a, err := app.New(ctx, loaded.Config, options())
 		if err != nil {

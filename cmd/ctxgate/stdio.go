@@ -28,6 +28,7 @@ In a client's configuration:
 			return err
 		}
 		setLog(cmd, loaded)
+		loaded.Memory.LimitRuntime()
 		return app.Stdio(cmd.Context(), loaded.Config, options(), os.Stdin, os.Stdout)
 	}
 	return cmd

@@ -43,14 +43,21 @@ const (
 	impatience = 4   // so many times the cap are awaited before an oversized message is said
 )
 
-// TooLarge is a message over the cap. Its ends are kept because the id of a JSON-RPC message
+// TooLarge is a message over the cap, or one that there was no memory for. Its ends are kept because the id of a JSON-RPC message
 // stands first or last, and whoever waits for that id should hear of it.
 type TooLarge struct {
 	Size int64  // as far as known: a line may still go on
 	Head []byte // the first 512 bytes
 	Tail []byte // the last 512 bytes of what was read
+	Err  error  // why there was no memory for it; nil when it is over the cap
 }
 
 func (e *TooLarge) Error() string {
+	if e.Err != nil {
+		return e.Err.Error()
+	}
 	return fmt.Sprintf("a message of at least %d bytes is over the limit", e.Size)
 }
+
+// Unwrap gives errors.As the refusal.
+func (e *TooLarge) Unwrap() error { return e.Err }

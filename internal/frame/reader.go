@@ -6,6 +6,8 @@ import (
 	"io"
 	"math"
 	"sync/atomic"
+
+	"github.com/ctxgate/ctxgate/internal/membudget"
 )
 
 // maxJunk is how much of a line that is no message is worth showing.
@@ -22,6 +24,8 @@ type Reader struct {
 	settled bool  // the framing was decided, by the first thing that was no junk
 	block   block // of headers, being read
 	rest    int64 // of an oversized message, still to be skipped; -1 is up to the line's end
+	memory  *membudget.Scope
+	charged int64 // what memory holds for the last message
 }
 
 // NewReader reads messages of at most maxFrame bytes from r. Lines that are none (banners,
@@ -33,6 +37,13 @@ func NewReader(r io.Reader, maxFrame int64, junk func(line []byte)) *Reader {
 	return &Reader{source: source{from: r, buf: make([]byte, ahead)}, limit: maxFrame, junk: junk}
 }
 
+// Charge takes the memory of messages that are longer than the read-ahead buffer from a scope. The
+// caller of Next gives back what Charged says. It is called before the first Next.
+func (r *Reader) Charge(to *membudget.Scope) { r.memory = to }
+
+// Charged is what the scope holds for the message that Next gave last.
+func (r *Reader) Charged() int64 { return r.charged }
+
 // Framing is what the peer was found to speak; Newline until it has said otherwise.
 func (r *Reader) Framing() Framing { return Framing(r.framing.Load()) }
 
@@ -40,6 +51,7 @@ func (r *Reader) Framing() Framing { return Framing(r.framing.Load()) }
 // *TooLarge once it is over, or once four times the limit went by; the next call goes on after
 // it. Any other error is the stream's, and stays.
 func (r *Reader) Next() ([]byte, error) {
+	r.charged = 0
 	for {
 		if err := r.skipRest(); err != nil {
 			return nil, err
@@ -192,7 +204,8 @@ func (r *Reader) line(limit int64) ([]byte, error) {
 
 // spooled is what does not fit the buffer or the limit: n bytes, or with -1 the rest of the line.
 func (r *Reader) spooled(n, limit int64) ([]byte, error) {
-	s := spool{limit: limit}
+	s := spool{limit: limit, charge: membudget.Charge{Scope: r.memory}}
+	defer func() { r.charged = s.charge.Bytes }()
 	if n > limit {
 		s.drop() // so much is known before the first byte
 	} else if n >= 0 {

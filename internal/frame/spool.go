@@ -1,6 +1,10 @@
 package frame
 
-import "runtime"
+import (
+	"runtime"
+
+	"github.com/ctxgate/ctxgate/internal/membudget"
+)
 
 const (
 	smallest = 128 << 10
@@ -21,6 +25,9 @@ type spool struct {
 	held int64 // bytes of capacity in full and last
 
 	head, tail []byte // once over
+
+	charge  membudget.Charge // for what is held
+	refused error            // why no more can be held
 }
 
 func (s *spool) add(p []byte) {
@@ -33,8 +40,9 @@ func (s *spool) add(p []byte) {
 		return
 	}
 	for len(p) > 0 {
-		if len(s.last) == cap(s.last) {
-			s.grow()
+		if len(s.last) == cap(s.last) && !s.grow() {
+			s.keepEnds(p)
+			return
 		}
 		n := copy(s.last[len(s.last):cap(s.last)], p)
 		s.last = s.last[:len(s.last)+n]
@@ -42,13 +50,26 @@ func (s *spool) add(p []byte) {
 	}
 }
 
-func (s *spool) grow() {
+// grow makes room for the next piece. It is false where there is no memory for it.
+func (s *spool) grow() bool {
 	next := min(max(s.held/2, smallest), largest, s.limit-s.held)
+	if !s.take(next) {
+		return false
+	}
 	if s.last != nil {
 		s.full = append(s.full, s.last)
 	}
 	s.last = make([]byte, 0, next)
 	s.held += next
+	return true
+}
+
+// take asks for memory. Where there is none, the message is dropped.
+func (s *spool) take(bytes int64) bool {
+	if s.refused = s.charge.Take(bytes); s.refused != nil {
+		s.drop()
+	}
+	return s.refused == nil
 }
 
 // drop gives the memory back as soon as it is known that the message is of no use.
@@ -59,6 +80,7 @@ func (s *spool) drop() {
 	}
 	s.keepEnds(s.last)
 	s.full, s.last, s.held = nil, nil, 0
+	s.charge.Keep(0)
 }
 
 func (s *spool) keepEnds(p []byte) {
@@ -73,12 +95,12 @@ func (s *spool) keepEnds(p []byte) {
 }
 
 func (s *spool) tooLarge() *TooLarge {
-	return &TooLarge{Size: s.size, Head: s.head, Tail: s.tail[max(0, len(s.tail)-ends):]}
+	return &TooLarge{Size: s.size, Head: s.head, Tail: s.tail[max(0, len(s.tail)-ends):], Err: s.refused}
 }
 
 // text joins the pieces; the spool is empty afterwards.
 func (s *spool) text() ([]byte, error) {
-	if s.over {
+	if s.over || !s.take(s.size) {
 		return nil, s.tooLarge()
 	}
 	out := make([]byte, 0, s.size)
@@ -87,6 +109,7 @@ func (s *spool) text() ([]byte, error) {
 	}
 	out = append(out, s.last...)
 	s.full, s.last = nil, nil
+	s.charge.Keep(s.size)
 	if s.size >= large {
 		// The pieces are as large as the message. Left to itself, the collector would come only
 		// after as much again; now costs it a few milliseconds.

@@ -1,6 +1,7 @@
 package membudget
 
 import (
+	"fmt"
 	"math"
 	"runtime/debug"
 
@@ -25,6 +26,14 @@ const (
 	// Least is the smallest budget that can be configured.
 	Least = 64 << 20
 )
+
+// Validate lists every problem; each text begins with the key it is about.
+func (c Config) Validate() []error {
+	if c.Total != 0 && c.Total < Least {
+		return []error{fmt.Errorf("memory_budget: must be at least %s", unit.Bytes(Least))}
+	}
+	return nil
+}
 
 // Size is the configured budget, or the default for this machine.
 func (c Config) Size() int64 {

@@ -87,14 +87,29 @@ func (b *Budget) Scope(name string) *Scope {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	return &Scope{budget: b, caller: b.enter(name)}
+}
+
+// enter counts a scope of a caller; the lock is held.
+func (b *Budget) enter(name string) *caller {
 	c := b.callers[name]
 	if c == nil {
 		c = &caller{name: name}
 		b.callers[name] = c
 	}
 	c.scopes++
-	return &Scope{budget: b, caller: c}
+	return c
 }
+
+// leave counts a scope less; the lock is held.
+func (b *Budget) leave(c *caller) {
+	if c.scopes--; c.scopes == 0 {
+		delete(b.callers, c.name)
+	}
+}
+
+// over says whether so many bytes are more than a part of the budget.
+func (b *Budget) over(bytes int64, part float64) bool { return float64(bytes) > part*float64(b.total) }
 
 // Scope is what one request, session or connection holds. A nil Scope has no bound. It is safe
 // for concurrent use.
@@ -119,15 +134,13 @@ func (s *Scope) Take(n int64) error {
 	small, large := split(s.held)
 	nextSmall, nextLarge := split(s.held + n)
 	moreSmall, moreLarge := nextSmall-small, nextLarge-large
-	total := float64(b.total)
 	var why string
 	switch {
-	case float64(nextLarge) > largeShare*total:
+	case b.over(nextLarge, largeShare):
 		why = refusedTooMuch
-	case moreLarge > 0 && float64(s.caller.large+moreLarge) > largeShare*total,
-		moreSmall > 0 && float64(s.caller.small+moreSmall) > smallShare*total:
+	case moreLarge > 0 && b.over(s.caller.large+moreLarge, largeShare), moreSmall > 0 && b.over(s.caller.small+moreSmall, smallShare):
 		why = refusedCaller
-	case moreLarge > 0 && float64(b.large+moreLarge) > largePart*total, b.small+b.large+n > b.total:
+	case moreLarge > 0 && b.over(b.large+moreLarge, largePart), b.small+b.large+n > b.total:
 		why = refusedBudget
 	}
 	if why != "" {
@@ -161,9 +174,7 @@ func (s *Scope) Release() {
 	}
 	s.hold(0)
 	s.released = true
-	if s.caller.scopes--; s.caller.scopes == 0 {
-		delete(s.budget.callers, s.caller.name)
-	}
+	s.budget.leave(s.caller)
 }
 
 // Sibling is another scope of the same caller, for what outlives this one.
@@ -171,15 +182,55 @@ func (s *Scope) Sibling() *Scope {
 	if s == nil {
 		return nil
 	}
-	return s.budget.Scope(s.caller.name)
+	s.budget.mu.Lock()
+	defer s.budget.mu.Unlock()
+	return &Scope{budget: s.budget, caller: s.budget.enter(s.caller.name)}
 }
 
-// Budget is the budget that the scope takes from.
-func (s *Scope) Budget() *Budget {
+// Assign makes another caller the one whose share the scope takes from: it is known now who
+// calls.
+func (s *Scope) Assign(name string) error {
 	if s == nil {
 		return nil
 	}
-	return s.budget
+	b := s.budget
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if s.released || s.caller.name == name {
+		return nil
+	}
+	to := b.callers[name]
+	small, large := split(s.held)
+	if to != nil && (b.over(to.small+small, smallShare) || b.over(to.large+large, largeShare)) {
+		b.refused++
+		return refusal(refusedCaller)
+	}
+	s.book(-small, -large)
+	b.leave(s.caller)
+	s.caller = b.enter(name)
+	s.book(small, large)
+	return nil
+}
+
+// MoveTo hands n of the bytes that the scope holds to another scope. The budget as a whole is not
+// asked again, only the share of the other's caller.
+func (s *Scope) MoveTo(to *Scope, n int64) error {
+	if s == nil || to == nil || n <= 0 {
+		s.Give(n)
+		return to.Take(n)
+	}
+	b := s.budget
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	small, large := split(to.held)
+	nextSmall, nextLarge := split(to.held + n)
+	if to.released || b.over(to.caller.small+nextSmall-small, smallShare) || b.over(to.caller.large+nextLarge-large, largeShare) {
+		b.refused++
+		return refusal(refusedCaller)
+	}
+	s.hold(s.held - min(n, s.held))
+	to.hold(to.held + n)
+	return nil
 }
 
 // split says as what a scope of this size counts: all of it is small, or all of it is large.
@@ -210,6 +261,29 @@ func refusal(public string) error {
 	err := fault.New(fault.Full, public)
 	err.RetryAfter = retryAfter
 	return err
+}
+
+// Charge counts what one buffer takes from a scope while it grows.
+type Charge struct {
+	Scope *Scope
+	Bytes int64 // what the scope holds for the buffer
+}
+
+// Take reserves n bytes more.
+func (c *Charge) Take(n int64) error {
+	err := c.Scope.Take(n)
+	if err == nil {
+		c.Bytes += max(n, 0)
+	}
+	return err
+}
+
+// Keep gives back all but n bytes.
+func (c *Charge) Keep(n int64) {
+	if c.Bytes > n {
+		c.Scope.Give(c.Bytes - n)
+		c.Bytes = n
+	}
 }
 
 type contextKey struct{}

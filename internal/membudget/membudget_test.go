@@ -103,11 +103,15 @@ func TestSumsHold(t *testing.T) {
 			}
 			s := scopes[rapid.IntRange(0, len(scopes)-1).Draw(t, "scope")]
 			n := int64(rapid.OneOf(rapid.IntRange(1, 300<<10), rapid.IntRange(1, 9*mib)).Draw(t, "bytes"))
-			switch rapid.IntRange(0, 5).Draw(t, "do") {
+			switch rapid.IntRange(0, 7).Draw(t, "do") {
 			case 0:
 				s.Release()
 			case 1:
 				s.Give(n)
+			case 2:
+				_ = s.Assign(fmt.Sprint(rapid.IntRange(0, 3).Draw(t, "to caller")))
+			case 3:
+				_ = s.MoveTo(scopes[rapid.IntRange(0, len(scopes)-1).Draw(t, "to scope")], min(n, s.held))
 			default:
 				_ = s.Take(n)
 			}

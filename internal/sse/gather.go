@@ -1,5 +1,7 @@
 package sse
 
+import "github.com/ctxgate/ctxgate/internal/membudget"
+
 const (
 	smallest = 512     // of the pieces after the first
 	largest  = 4 << 20 // a piece may be this much longer than its bytes
@@ -11,6 +13,9 @@ type gather struct {
 	full [][]byte
 	last []byte
 	n    int64
+
+	charge  membudget.Charge // for what is held
+	refused error            // why no more can be held
 }
 
 func (g *gather) write(p []byte) {
@@ -29,7 +34,10 @@ func (g *gather) space(want int) []byte {
 			g.full = append(g.full, g.last)
 			size = max(want, smallest, min(2*cap(g.last), largest))
 		}
-		g.last = make([]byte, 0, size)
+		if g.refused == nil {
+			g.refused = g.charge.Take(int64(size))
+		}
+		g.last = make([]byte, 0, size) // also where it was refused: the reader looks at refused next
 	}
 	free := g.last[len(g.last):cap(g.last)]
 	return free[:min(want, len(free))]
@@ -41,11 +49,16 @@ func (g *gather) commit(n int) {
 	g.n += int64(n)
 }
 
-// take is all that was collected, in a slice without slack. It is never nil.
+// take is all that was collected, in a slice without slack. It is never nil but where there is no
+// memory for it.
 func (g *gather) take() []byte {
 	if g.full == nil && g.last != nil && len(g.last) == cap(g.last) {
 		return g.last
 	}
+	if g.refused = g.charge.Take(g.n); g.refused != nil {
+		return nil
+	}
+	defer g.charge.Keep(g.n)
 	all := make([]byte, 0, g.n)
 	for _, piece := range g.full {
 		all = append(all, piece...)

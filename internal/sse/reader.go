@@ -9,6 +9,9 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/ctxgate/ctxgate/fault"
+	"github.com/ctxgate/ctxgate/internal/membudget"
 )
 
 // ErrTooLarge is returned for an event over the limit.
@@ -19,6 +22,9 @@ type Reader struct {
 	w   window
 	max int64
 	err error // what ended the stream
+
+	memory  *membudget.Scope
+	charged int64 // what memory holds for the last event
 }
 
 // NewReader reads events from r whose name, id and data are maxEvent bytes together at most.
@@ -26,6 +32,13 @@ type Reader struct {
 func NewReader(r io.Reader, maxEvent int64) *Reader {
 	return &Reader{w: window{src: r}, max: maxEvent}
 }
+
+// Charge takes the memory of the events' data from a scope. The caller of Next gives back what
+// Charged says. It is called before the first Next.
+func (r *Reader) Charge(to *membudget.Scope) { r.memory = to }
+
+// Charged is what the scope holds for the event that Next gave last.
+func (r *Reader) Charged() int64 { return r.charged }
 
 // Next waits for the next event that says something. Beyond the standard, which gives only
 // events with a data field to the page, that is also one with nothing but an id or a time to
@@ -57,16 +70,21 @@ const (
 )
 
 // block reads lines up to an empty one.
-func (r *Reader) block() (Event, error) {
-	var e Event
-	var data gather
+func (r *Reader) block() (e Event, err error) {
+	data := gather{charge: membudget.Charge{Scope: r.memory}}
+	defer func() {
+		if err != nil || e.Data == nil {
+			data.charge.Keep(0)
+		}
+		r.charged = data.charge.Bytes
+	}()
 	for begun := false; ; begun = true {
 		f, err := r.field()
 		if err == nil && f == blank {
 			if e.Data != nil {
 				e.Data = data.take()
 			}
-			return e, nil
+			return e, data.refused
 		}
 		if err == nil {
 			err = r.value(f, &e, &data)
@@ -82,8 +100,9 @@ func (r *Reader) block() (Event, error) {
 
 // cut is the error of a stream that ended inside an event.
 func cut(err error) error {
+	var refused *fault.Error
 	switch {
-	case errors.Is(err, ErrTooLarge):
+	case errors.Is(err, ErrTooLarge), errors.As(err, &refused):
 		return err
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return io.ErrUnexpectedEOF

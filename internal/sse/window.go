@@ -69,6 +69,9 @@ func (w *window) rest(g *gather, limit int64) error {
 	}
 	g.write(w.buf[w.at:stop])
 	w.at = stop
+	if g.refused != nil {
+		return g.refused
+	}
 	if !whole {
 		return w.far(g, limit)
 	}
@@ -96,6 +99,9 @@ func (w *window) text(limit int64) (string, error) {
 func (w *window) far(g *gather, limit int64) error {
 	for {
 		space := g.space(windowSize)
+		if g.refused != nil {
+			return g.refused
+		}
 		n, err := w.read(space)
 		if errors.Is(err, io.EOF) {
 			return io.ErrUnexpectedEOF
