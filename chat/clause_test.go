@@ -124,6 +124,21 @@ func TestH2TheWindowMoves(t *testing.T) {
 	check(t, "out of it", through(t, completions, sent, two), swap(t, sent, all))
 }
 
+// H2: where the window moves at every turn, short results are masked too, the empty one as well; in
+// profile = "agents", and with every other policy, one that would not get shorter stays (I5).
+func TestH2ShortResultsAreMasked(t *testing.T) {
+	sent := conversation(turn("a", "ok"), turn("b", ""), turn("c", long(300)), turn("d", "last"))
+	short := map[string]string{"ok": mask("a", "read", 2), "": mask("b", "read", 0), long(300): mask("c", "read", 300)}
+	long := map[string]string{long(300): mask("c", "read", 300)}
+	check(t, "turn", through(t, completions, sent), swap(t, sent, short))
+	check(t, "auto without a discount", through(t, completions, sent, func(p *history.Policy) { p.Advance = history.Auto }), swap(t, sent, short))
+	check(t, "agents", through(t, completions, sent, func(p *history.Policy) { p.Agents = true }), swap(t, sent, long))
+	check(t, "stride", through(t, completions, sent, func(p *history.Policy) { p.Advance, p.Stride = history.Stride, 1 }), swap(t, sent, long))
+	check(t, "pressure", through(t, completions, sent, func(p *history.Policy) {
+		p.Advance, p.TriggerTokens, p.ClearAtLeast = history.Pressure, 0, 0
+	}), swap(t, sent, long))
+}
+
 // H3: nothing is added, removed or moved; ids and calls stay; every byte but those of the masked
 // text is the client's, however it spells them.
 func TestH3OnlyTheTextIsReplaced(t *testing.T) {
@@ -179,9 +194,16 @@ func TestH6H7WhatIsNoCandidate(t *testing.T) {
 	}
 }
 
-// H8: what looks like an error stays, where keep_errors says so.
+// H8: what looks like an error stays, where keep_errors says so. What only mentions one stays in
+// profile = "document", and does not in profile = "agents".
 func TestH8ErrorsStay(t *testing.T) {
 	more := strings.Repeat(" and so on", 40)
+	const document = true // and agents: no
+	mentions := map[string]bool{
+		`{"error":null,"rows":"` + more + `"}`:              document,
+		`{"error":"","status":"ok","rows":"` + more + `"}`:  document,
+		"def f(timeout=3):\n    raise MyException()" + more: document,
+	}
 	for text, stays := range map[string]bool{
 		"Traceback (most recent call last):" + more:                           true,
 		"java.lang.IllegalStateException: Exception in thread" + more:         true,
@@ -190,8 +212,9 @@ func TestH8ErrorsStay(t *testing.T) {
 		"dial tcp: connection refused" + more:                                 true,
 		`{"error":{"code":1},"x":"` + more + `"}`:                             true,
 		`{"status":"error","x":"` + more + `"}`:                               true,
-		`{"error":null,"rows":"` + more + `"}`:                                false,
-		`{"error":"","status":"ok","rows":"` + more + `"}`:                    false,
+		`{"error":null,"rows":"` + more + `"}`:                                document,
+		`{"error":"","status":"ok","rows":"` + more + `"}`:                    document,
+		"def f(timeout=3):\n    raise MyException()" + more:                   document,
 		"func f() error {\n\treturn errors.New(\"x\")\n}\n// raise it" + more: false,
 		"The build went well." + more:                                         false,
 	} {
@@ -204,6 +227,10 @@ func TestH8ErrorsStay(t *testing.T) {
 		}
 		check(t, "kept", through(t, completions, sent), want)
 		check(t, "not kept", through(t, completions, sent, func(p *history.Policy) { p.KeepErrors = false }), masked)
+		if mentions[text] {
+			want = masked
+		}
+		check(t, "kept, agents", through(t, completions, sent, func(p *history.Policy) { p.Agents = true }), want)
 	}
 }
 

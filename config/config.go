@@ -24,6 +24,14 @@ import (
 
 // Config is the whole configuration: each part is the Config of the package that uses it.
 type Config struct {
+	// Whose choices hold where the documents and today's agents want different things: "document"
+	// (the user's documents to the letter) or "agents". They differ in two places today. Old tool
+	// results that masking would not make shorter: with "document" they are masked too where the
+	// window moves at every turn, with "agents" they stay. What keep_errors takes for an error: with
+	// "document" any text that contains one of its words, with "agents" not text that only mentions
+	// an error, as source code does. Default "document".
+	Profile string `key:"profile" oneof:"document,agents"`
+
 	// The main listener and the limits of HTTP.
 	Front front.Config `key:",inline"`
 
@@ -79,9 +87,16 @@ type Log struct {
 	Structured bool `key:"structured_logging"`
 }
 
+// The profiles.
+const (
+	profileDocument = "document"
+	profileAgents   = "agents"
+)
+
 // Default is the configuration of an empty file.
 func Default() Config {
 	return Config{
+		Profile:  profileDocument,
 		Front:    front.Default(),
 		Log:      Log{Level: "INFO"},
 		Upstream: upstream.Default(),
@@ -127,6 +142,7 @@ func Load(path string, env Env) (Loaded, Problems) {
 	fromEnv, warnings := ApplyEnv(&out.Config, env, "CTXGATE_CONFIG")
 	problems = append(problems, fromEnv...)
 	warnings = append(warnings, out.settlePruner(env)...)
+	out.Chat.Observation.Schema1.Agents = out.Profile == profileAgents
 	for _, w := range warnings {
 		out.Warnings = append(out.Warnings, w.String())
 	}

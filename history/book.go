@@ -106,11 +106,15 @@ func (b *book) judge(t template) {
 	b.gain = slices.Grow(b.gain, len(results)-len(b.gain))
 	for i := len(b.gain); i < len(results) && (b.due[i] <= len(b.d.Turns) || b.free != nil); i++ {
 		r := &results[i]
-		if b.due[i] > len(b.d.Turns) || r.Turn < 0 || !r.Maskable || p.KeepErrors && b.d.looksFailed(i) {
+		if b.due[i] > len(b.d.Turns) || r.Turn < 0 || !r.Maskable || p.KeepErrors && b.d.looksFailed(p, i) {
 			b.gain = append(b.gain, 0)
 			continue
 		}
-		b.gain = append(b.gain, t.gain(r, r.Name))
+		gain := t.gain(r, r.Name)
+		if p.masksShort(b.terms.price) {
+			gain = max(1, gain) // masked whether it gets shorter or not; a window that rolls adds nothing up
+		}
+		b.gain = append(b.gain, gain)
 	}
 	if b.free != nil {
 		b.order = b.byDue()

@@ -128,12 +128,13 @@ func maskedBy(t rapid.TB, d *Dialogue, p Policy, c Cache, events []Event) ([]byt
 	for i := range plan.Cuts {
 		edits = append(edits, plan.Edits(i, someID)...)
 	}
-	checkEdits(t, d.body, edits)
+	checkEdits(t, d.body, edits, plan.short)
 	return jsonscan.AppendSpliced(nil, d.body, edits), plan
 }
 
-// checkEdits holds edits to order, and each result's to being shorter in sum.
-func checkEdits(t rapid.TB, body []byte, edits []jsonscan.Edit) {
+// checkEdits holds edits to order, and to being shorter in sum (I5) where short results are not to be
+// masked too (H2).
+func checkEdits(t rapid.TB, body []byte, edits []jsonscan.Edit, short bool) {
 	t.Helper()
 	at := 0
 	for _, e := range edits {
@@ -142,7 +143,7 @@ func checkEdits(t rapid.TB, body []byte, edits []jsonscan.Edit) {
 		}
 		at = e.End
 	}
-	if len(edits) > 0 && jsonscan.SplicedLen(body, edits) >= len(body) {
+	if len(edits) > 0 && !short && jsonscan.SplicedLen(body, edits) >= len(body) {
 		t.Fatal("masking made the request longer")
 	}
 }
@@ -153,9 +154,6 @@ func laws(t rapid.TB, before, after []byte) {
 	a, b := pairs(t, before), pairs(t, after)
 	if fmt.Sprint(a) != fmt.Sprint(b) {
 		t.Fatalf("messages, blocks or ids changed:\n%v\n%v", a, b)
-	}
-	if len(after) > len(before) {
-		t.Fatal("longer")
 	}
 	if err := paired(t, before); err == nil {
 		if err := paired(t, after); err != nil {

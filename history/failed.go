@@ -16,19 +16,40 @@ const (
 	isError
 )
 
+// verdicts are those of the document's reading and of the narrower one.
+type verdicts struct{ document, agents verdict }
+
 // looksFailed says whether a result looks like an error (H8), and remembers it.
-func (d *Dialogue) looksFailed(result int) bool {
+func (d *Dialogue) looksFailed(p Policy, result int) bool {
 	r := &d.Results[result]
-	if r.failed == unjudged {
-		r.failed = isFine
+	known, reading := &r.failed.document, failedByDocument
+	if p.Agents {
+		known, reading = &r.failed.agents, failedText
+	}
+	if *known == unjudged {
+		*known = isFine
 		for _, span := range r.Texts {
-			if raw := span.Of(d.body); mayFail(raw) && failedText(jsonscan.AppendText(nil, raw)) {
-				r.failed = isError
+			if raw := span.Of(d.body); mayFail(raw) && reading(jsonscan.AppendText(nil, raw)) {
+				*known = isError
 				break
 			}
 		}
 	}
-	return r.failed == isError
+	return *known == isError
+}
+
+// documentWords are what the document takes for a sign of an error wherever it stands (001 §6).
+var documentWords = []string{"Traceback", "Exception", "timeout", "connect_error", "connection refused", "\nError", `"error"`}
+
+// failedByDocument is H8 in profile = "document": the document's own list, as it stands, and whatever
+// the narrower reading finds.
+func failedByDocument(text []byte) bool {
+	for _, word := range documentWords {
+		if bytes.Contains(text, []byte(word)) {
+			return true
+		}
+	}
+	return failedText(text)
 }
 
 // trace is part of something that the rules below look for. Most results have none, and need not
@@ -71,7 +92,7 @@ func mayFail(raw []byte) bool {
 	return false
 }
 
-// failedText is the rule of H8. JSON that can be read has the last word on itself.
+// failedText is H8 in profile = "agents". JSON that can be read has the last word on itself.
 func failedText(text []byte) bool {
 	head := bytes.TrimLeft(text, " \t\r\n")
 	if len(head) > 0 && (head[0] == '{' || head[0] == '[') {

@@ -7,7 +7,60 @@ import (
 	"pgregory.net/rapid"
 )
 
-// H8: what is an error, and what only speaks of one.
+// H8 in profile = "document": the document's own list as it stands, also where it only mentions an
+// error, and every JSON object with the key error, whatever its value.
+func TestH8DocumentList(t *testing.T) {
+	for text, want := range map[string]bool{
+		"Traceback (most recent call last):":        true,
+		"    raise MyException(\"no\")":             true,
+		"except Exception as e:":                    true,
+		"self.timeout = timeout":                    true,
+		"response_timeout_ms 5":                     true,
+		"got connect_error":                         true,
+		"connect: connection refused":               true,
+		"fine\nError: no such file":                 true,
+		"fine\nErrors and how to avoid them":        true,
+		"Error: no such file":                       true,
+		`{"error":null,"rows":[]}`:                  true,
+		`{"error":false}`:                           true,
+		`{"error":{}}`:                              true,
+		`{"status":"error"}`:                        true,
+		`{"log":"Traceback"}`:                       true,
+		`{"status":"ok","note":"timeout"}`:          true,
+		`return {"error": str(e)}`:                  true,
+		`[{"error":1}]`:                             true, // the text contains "error"
+		"src/x.rs\nerror: mismatched types":         true, // the narrower reading's
+		"":                                          false,
+		"ok":                                        false,
+		"no errors, 0 error":                        false,
+		"Errors and how to avoid them":              false,
+		`{"status":"ok","errors":0}`:                false,
+		"Error handling is described in chapter 3.": true, // a line that starts with the word
+	} {
+		if got := mayFail([]byte(text)) && failedByDocument([]byte(text)); got != want {
+			t.Errorf("%q: got %v", text, got)
+		}
+	}
+}
+
+// H8: what the narrower reading takes for an error, the document's does too, and each profile has its own.
+func TestH8AgentsIsNarrower(t *testing.T) {
+	words := []string{"Traceback", "Exception", "timeout", "connect_error", "connection refused", "\n", "Error", `"error"`, ": ", "{", "}", "null", "raise ", "x", "status"}
+	rapid.Check(t, func(t *rapid.T) {
+		text := strings.Join(rapid.SliceOf(rapid.SampledFrom(words)).Draw(t, "text"), "")
+		if failedText([]byte(text)) && !failedByDocument([]byte(text)) {
+			t.Fatalf("%q", text)
+		}
+	})
+	d := mustRead(t, Chat, []byte(`{"messages":[{"role":"tool","tool_call_id":"a","content":"    raise MyException(1)"}]}`))
+	for range 2 { // each verdict is remembered by itself
+		if !d.looksFailed(Policy{}, 0) || d.looksFailed(Policy{Agents: true}, 0) {
+			t.Error("source code that mentions an exception is an error in profile document only")
+		}
+	}
+}
+
+// H8 in profile = "agents": what is an error, and what only speaks of one.
 func TestH8LooksLikeAnError(t *testing.T) {
 	for text, want := range map[string]bool{
 		"Traceback (most recent call last):\n  File \"x.py\"": true,
@@ -76,8 +129,11 @@ func TestH8LooksLikeAnError(t *testing.T) {
 // H8: an Anthropic result can say itself that it is one.
 func TestH8IsError(t *testing.T) {
 	d := mustRead(t, Messages, []byte(`{"messages":[{"role":"user","content":[{"type":"tool_result","tool_use_id":"a","is_error":true,"content":"no luck"}]}]}`))
-	if !d.looksFailed(0) {
+	if p := DefaultPolicy(); !d.looksFailed(p, 0) {
 		t.Error("is_error was not seen")
+	}
+	if p := (Policy{Agents: true}); !d.looksFailed(p, 0) {
+		t.Error("is_error was not seen in profile agents")
 	}
 }
 

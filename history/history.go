@@ -13,7 +13,8 @@
 // they were masked. recent.go remembers conversations, to read the next request of one faster.
 //
 // Invariants: no message, block or id is added, removed, moved or changed; only the text of
-// results is replaced, and only by something shorter. Every other byte stays. A decision depends
+// results is replaced, and only by something shorter (I5), but where the document's rolling window
+// masks short results too (H2). Every other byte stays. A decision depends
 // only on the conversation up to the turn at which it was made, and on events the caller kept;
 // what is masked stays masked, with the same bytes. What is remembered changes nothing but time.
 // Sums are made of whole numbers, so that all machines agree. What is not to be understood is an
@@ -141,16 +142,17 @@ type Result struct {
 	// is sure. It is as good as new where [Recent] does not remember it.
 	Kept Kept
 
-	failed verdict // what is known of it being an error
-	bytes  int     // what its content weighs
-	less   int     // by how much its text is sent shorter than it came
-	before int     // what weighs before it in the conversation
-	since  int     // the turn from which on it ages: its own, or a later one when it came late
-	call   int     // the number of its call's id
-	last   int     // the last turn of the whole conversation that names its id: the document's
-	label  string  // the tool's name by the document: the last one given
-	gained gained  // what masking it saves
-	placed *placed // what stood in its place when it was last masked
+	failed verdicts // what is known of it being an error
+	marked bool     // it is marked as one
+	bytes  int      // what its content weighs
+	less   int      // by how much its text is sent shorter than it came
+	before int      // what weighs before it in the conversation
+	since  int      // the turn from which on it ages: its own, or a later one when it came late
+	call   int      // the number of its call's id
+	last   int      // the last turn of the whole conversation that names its id: the document's
+	label  string   // the tool's name by the document: the last one given
+	gained gained   // what masking it saves
+	placed *placed  // what stood in its place when it was last masked
 }
 
 // Tokens estimates how many tokens some bytes of a request are.

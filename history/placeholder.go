@@ -89,8 +89,8 @@ func (t template) append(dst []byte, r *Result, name, id string) []byte {
 
 var anyID = strings.Repeat("0", idBytes)
 
-// gain is how many bytes masking a result saves, without handles; none means that it is not
-// masked (I5).
+// gain is how many bytes masking a result saves, without handles. One that saves none is not masked
+// (I5), but for the document's window (H2).
 func (t template) gain(r *Result, name string) int {
 	if g := &r.gained; g.name != name || g.less != r.less || g.template != t.text {
 		var buf [512]byte
@@ -120,19 +120,20 @@ func (r *Result) raw() int {
 type placed struct {
 	template, name, id string
 	handles, end, less int
+	short              bool   // it is masked though it does not get shorter
 	text               []byte // nil: it would not be shorter
 }
 
 func (p *placed) same(q *placed) bool {
-	return p != nil && p.id == q.id && p.end == q.end && p.less == q.less && p.handles == q.handles && p.name == q.name && p.template == q.template
+	return p != nil && p.id == q.id && p.end == q.end && p.less == q.less && p.handles == q.handles && p.short == q.short && p.name == q.name && p.template == q.template
 }
 
 // AppendEdits appends what puts the placeholder in the place of the plan's cut number i, with id for
-// its prune_id. There is nothing when that would not be shorter.
+// its prune_id. There is nothing when that would not be shorter, but for the document's window (H2).
 func (p *Plan) AppendEdits(dst []jsonscan.Edit, i int, id string) []jsonscan.Edit {
 	m := p.Cuts[i]
 	r := &p.d.Results[m.Result]
-	now := placed{template: p.template.text, name: p.name(r), id: id, handles: p.policy.KeepHandles, end: p.d.Turns[m.At-1].End, less: r.less}
+	now := placed{template: p.template.text, name: p.name(r), id: id, handles: p.policy.KeepHandles, end: p.d.Turns[m.At-1].End, less: r.less, short: p.short}
 	if !r.placed.same(&now) {
 		fresh := now // its own, so that what is the same again takes no room
 		fresh.text = p.place(m, r, now.name, id)
@@ -151,11 +152,14 @@ func (p *Plan) AppendEdits(dst []jsonscan.Edit, i int, id string) []jsonscan.Edi
 	return dst
 }
 
-// place writes what stands in a result's place; nil when that would not be shorter.
+// place writes what stands in a result's place; nil when that would not be shorter and must be.
 func (p *Plan) place(m Cut, r *Result, name, id string) []byte {
 	text := p.template.append([]byte{}, r, name, id)
 	room := r.raw() - len(text) - len(further)*(len(r.Texts)-1)
-	if room <= 0 {
+	switch {
+	case room <= 0 && p.short:
+		return text
+	case room <= 0:
 		return nil
 	}
 	return p.appendHandles(text, m, room-1)

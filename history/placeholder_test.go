@@ -48,13 +48,20 @@ func TestH5Placeholder(t *testing.T) {
 	}
 }
 
-// I5: a placeholder that is no shorter is not put in.
-func TestI5NeverWorse(t *testing.T) {
+// I5: a placeholder that is no shorter is not put in. H2: where the window moves at every turn it is, in
+// profile = "document", however short the result.
+func TestI5NeverWorseAndH2Short(t *testing.T) {
 	for _, n := range []int{0, 1, 50, 99, 100, 101, 102, 103, 104, 105, 106, 110} {
 		text := strings.Repeat("x", n)
-		got := one(t, "f", text, DefaultPolicy())
+		p := DefaultPolicy()
+		p.Agents = true
+		got := one(t, "f", text, p)
 		if len(got) > n || got != text && len(got) == n {
 			t.Errorf("%d characters became %d", n, len(got))
+		}
+		p.Agents = false
+		if got, want := one(t, "f", text, p), fmt.Sprintf("[Observation masquée: résultat d’outil ancien (tool_call_id=call_1, outil=f, chars=%d)]", n); got != want {
+			t.Errorf("%d characters became %q, not %q", n, got, want)
 		}
 	}
 }

@@ -19,6 +19,7 @@ type Plan struct {
 	policy   Policy
 	template template
 	rolls    bool // the boundary moves at every turn, as in the document
+	short    bool // results that do not get shorter are masked too (H2)
 	used     uses
 }
 
@@ -82,7 +83,7 @@ func (d *Dialogue) Plan(p Policy, c Cache, events []Event) *Plan {
 		d.template = parseTemplate(p.Template)
 	}
 	plan := &Plan{d: d, policy: p, template: d.template}
-	plan.rolls = p.Advance == EachTurn || p.Advance == Auto && !c.price().discount()
+	plan.rolls, plan.short = p.rolls(c.price()), p.masksShort(c.price())
 	if p.off() || len(d.Turns) == 0 {
 		return plan
 	}

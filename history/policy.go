@@ -26,7 +26,10 @@ type Policy struct {
 	// nothing.
 	WindowTurns int `key:"window_turns"`
 
-	// Keep results that look like errors. Default true.
+	// Keep results that look like errors: with profile = "document", every text that contains
+	// Traceback, Exception, timeout, connect_error, connection refused, "error" or a line that starts
+	// with Error, and every JSON object with the key error; with profile = "agents", not those that
+	// only mention one, as source code does. Default true.
 	KeepErrors bool `key:"keep_errors"`
 
 	// How many results of each tool, counted from the last, stay whole wherever they stand.
@@ -65,6 +68,11 @@ type Policy struct {
 	// How many identifiers (paths, URLs, ids) of a masked result its placeholder lists, of those
 	// that the conversation went on to use. Default 4; 0 lists none.
 	KeepHandles int `key:"keep_handles" min:"0"`
+
+	// Agents is set by the top-level key profile = "agents", not by a key of its own. It selects the
+	// narrower readings of H2 and H8: a result that masking would not make shorter stays, and text
+	// that only mentions an error is not one. False holds the documents to the letter.
+	Agents bool
 }
 
 // DefaultPolicy is the contract's.
@@ -98,6 +106,15 @@ func (p Policy) Validate() []error {
 }
 
 func (p Policy) off() bool { return !p.Enabled || p.WindowTurns <= 0 }
+
+// rolls says whether the window moves at every turn, as in the document.
+func (p Policy) rolls(c price) bool {
+	return p.Advance == EachTurn || p.Advance == Auto && !c.discount()
+}
+
+// masksShort says whether a result is masked even where the placeholder is longer than its text: the
+// document's window holds exactly (H2, the exception of I5).
+func (p Policy) masksShort(c price) bool { return p.rolls(c) && !p.Agents }
 
 // Cache is what a provider charges for input that its cache takes in and gives back, relative to
 // input without a cache. The zero value is a provider without a discount.

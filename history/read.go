@@ -312,8 +312,8 @@ func (r *reader) answered(id value, content texts, inside int) {
 			res.Name = c.name
 		}
 	}
-	if content.failed {
-		res.failed = isError
+	if res.marked = content.failed; res.marked {
+		res.failed = verdicts{isError, isError}
 	}
 	r.d.reads = r.d.reads || ReadsBack(res.Name)
 	r.d.Results = append(r.d.Results, res)

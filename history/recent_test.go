@@ -93,8 +93,10 @@ func compareDialogues(t *testing.T, got, want *Dialogue) {
 	}
 	for i := range got.Results {
 		a, b := got.Results[i], want.Results[i]
-		if got.looksFailed(i) != want.looksFailed(i) {
-			t.Fatalf("result %d looks failed, or not", i)
+		for _, p := range []Policy{{}, {Agents: true}} {
+			if got.looksFailed(p, i) != want.looksFailed(p, i) {
+				t.Fatalf("result %d looks failed, or not", i)
+			}
 		}
 		a.failed, a.gained, a.placed = b.failed, b.gained, b.placed // what was found out
 		if !reflect.DeepEqual(a, b) {

@@ -20,11 +20,11 @@ func (d *Dialogue) Reduced(less []int) {
 	}
 }
 
-// SaysFailed says whether a result is marked as an error. It is for use before any plan, which also
-// looks at texts.
-func (r *Result) SaysFailed() bool { return r.failed == isError }
+// SaysFailed says whether a result is marked as an error.
+func (r *Result) SaysFailed() bool { return r.marked }
 
-// LooksFailed says whether a text of a result, as it stands in the request, looks like an error (H8).
+// LooksFailed says whether a text of a result, as it stands in the request, looks like an error, by the
+// narrower reading of H8: shortening new results is not the document's.
 func LooksFailed(raw []byte) bool {
 	return mayFail(raw) && failedText(jsonscan.AppendText(nil, raw))
 }

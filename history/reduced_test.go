@@ -93,6 +93,9 @@ func TestReducedConversationsGrow(t *testing.T) {
 					t.Fatalf("%s, seed %d: the prefix changed without a move at turn %d:\n%s\n%s", shape, seed, len(d.Turns), before, after)
 				}
 				laws(t, d.body, after)
+				if !plan.short && len(after) > len(d.body) {
+					t.Fatal("longer")
+				}
 				before, turns = after, len(d.Turns)
 			}
 		}
@@ -113,11 +116,12 @@ func sent(d *Dialogue, p Policy, c Cache) ([]byte, *Plan) {
 	return jsonscan.AppendSpliced(nil, d.body, all(d, edits)), plan
 }
 
-// I5: what was reduced to less than a placeholder is not masked.
+// I5: what was reduced to less than a placeholder is not masked, but by the document's window (H2).
 func TestReducedToLessThanAPlaceholder(t *testing.T) {
 	full := even(12, 20, 200)
 	d := mustRead(t, Chat, full.render(Chat, look{}))
 	p := advancing(EachTurn)
+	p.Agents = true
 	if plan := d.Plan(p, Cache{}, nil); len(plan.Cuts) != 4 {
 		t.Fatalf("masked %v", plan.Cuts)
 	}
@@ -127,5 +131,9 @@ func TestReducedToLessThanAPlaceholder(t *testing.T) {
 	plan := d.Plan(p, Cache{}, nil)
 	if len(plan.Cuts) != 3 || plan.Cuts[1].Result != 2 {
 		t.Errorf("masked %v", plan.Cuts)
+	}
+	p.Agents = false
+	if plan := d.Plan(p, Cache{}, nil); len(plan.Cuts) != 4 || len(plan.Edits(1, someID)) == 0 {
+		t.Errorf("the document masks %v", plan.Cuts)
 	}
 }

@@ -167,9 +167,10 @@ func (b *book) roll(t template) (cuts []Cut) {
 	return cuts
 }
 
-// appendOld appends the cut of a result that the window has left behind, unless that saves nothing.
+// appendOld appends the cut of a result that the window has left behind. One that would not get
+// shorter is left out where the policy says so.
 func (b *book) appendOld(cuts []Cut, t template, i int) []Cut {
-	if r := &b.d.Results[i]; t.gain(r, r.label) > 0 {
+	if r := &b.d.Results[i]; b.terms.policy.masksShort(b.terms.price) || t.gain(r, r.label) > 0 {
 		cuts = append(cuts, Cut{i, min(b.due[i], len(b.d.Turns))})
 	}
 	return cuts

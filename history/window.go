@@ -26,7 +26,7 @@ func (d *Dialogue) inWindow(p Policy, result int) bool {
 // and it is no error.
 func (d *Dialogue) isPlain(p Policy, result int) bool {
 	r := &d.Results[result]
-	return r.last >= 0 && r.Maskable && (!p.KeepErrors || !d.looksFailed(result))
+	return r.last >= 0 && r.Maskable && (!p.KeepErrors || !d.looksFailed(p, result))
 }
 
 // lastOfEach are the numbers of the calls that gave the last k results of each tool (H9).
