@@ -237,7 +237,7 @@ func TestHPlus1ReplicasTakeTurns(t *testing.T) {
 // of them decides.
 func TestMemoryAtOnce(t *testing.T) {
 	f, c := newFar(t, says(http.StatusOK, `{}`)), &clock{time.Now()}
-	r, store := troubledKeeper(t)
+	r, store := troubledKeeper(t, otherTimeout)
 	g := replica(t, f, r, c, func(p *history.Policy) { p.Advance, p.Stride = history.Stride, 2 })
 	early := func(n int) string {
 		return strings.Replace(talks["/v1/messages"](n), `"content":"go"`, `"content":[{"type":"text","text":"go","cache_control":{"type":"ephemeral"}}]`, 1)

@@ -3,7 +3,9 @@ package chat
 import (
 	"bytes"
 	"context"
+	"errors"
 	"log/slog"
+	"math"
 	"net/http"
 	"strconv"
 
@@ -142,12 +144,22 @@ func take(into *int64, keys []string, places ...jsonscan.Fields) {
 	for _, f := range places {
 		for _, key := range keys {
 			raw, _ := f.Get(key)
-			if n, err := strconv.ParseInt(string(raw), 10, 64); err == nil && n >= 0 {
+			if n, ok := figure(raw); ok {
 				*into = n
 				return
 			}
 		}
 	}
+}
+
+// figure reads a count of tokens. What is no number, or a negative one, says nothing; more than a reply
+// can use counts as the most that is believed.
+func figure(raw []byte) (int64, bool) {
+	n, err := strconv.ParseFloat(string(raw), 64)
+	if err != nil && !errors.Is(err, strconv.ErrRange) || !(n >= 0) {
+		return 0, false
+	}
+	return int64(math.Round(min(n, meter.MostTokens))), true
 }
 
 func (c counts) usage(w wire) Usage {

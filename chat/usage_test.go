@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -82,7 +83,12 @@ func TestUsageOddities(t *testing.T) {
 		{cc, `}}]]{"usage":{"prompt_tokens":3}}`, chat.Usage{Fresh: 3}, true},
 		{cc, `{"choices":[{"usage":{"prompt_tokens":1}}],"deep":{"usage":{"prompt_tokens":2}}}`, chat.Usage{}, false},
 		{cc, `{"x":"\"usage\":{\"prompt_tokens\":1}\\"}`, chat.Usage{}, false},
-		{cc, `{"usage":{"prompt_tokens":-5,"completion_tokens":1e3}}`, chat.Usage{}, true},
+		{cc, `{"usage":{"prompt_tokens":-5,"completion_tokens":1e3}}`, chat.Usage{Output: 1000}, true},
+		{cc, `{"usage":{"prompt_tokens":"NaN","completion_tokens":"12","cached_tokens":true}}`, chat.Usage{}, true},
+		{cc, `{"usage":{"prompt_tokens":1e300,"completion_tokens":1e999}}`, chat.Usage{Fresh: meter.MostTokens, Output: meter.MostTokens}, true},
+		{cc, `{"usage":{"prompt_tokens":9000000000000000000,"completion_tokens":99999999999999999999999}}`, chat.Usage{Fresh: meter.MostTokens, Output: meter.MostTokens}, true},
+		{cc, `{"usage":{"prompt_tokens":1.5,"completion_tokens":-0}}`, chat.Usage{Fresh: 2}, true},
+		{msg, `{"usage":{"input_tokens":9e18,"cache_read_input_tokens":9e18,"cache_creation_input_tokens":9e18,"output_tokens":-9e18}}`, chat.Usage{Fresh: meter.MostTokens, Cached: meter.MostTokens, Created: meter.MostTokens}, true},
 		{cc, `{"usage" : {"prompt_tokens":10,"completion_tokens":2,"cached_tokens":4}}`, chat.Usage{Fresh: 6, Cached: 4, Output: 2}, true},
 		{cc, `{"usage":{"prompt_tokens":10,"prompt_cache_hit_tokens":4,"prompt_cache_miss_tokens":6}}`, chat.Usage{Fresh: 6, Cached: 4}, true},
 		{cc, `{"usage":{"prompt_tokens":10,"prompt_tokens_details":{"cached_tokens":4,"cache_write_tokens":5}}}`, chat.Usage{Fresh: 1, Cached: 4, Created: 5}, true},
@@ -99,6 +105,38 @@ func TestUsageOddities(t *testing.T) {
 			}
 		}
 	}
+}
+
+// Whatever figures a provider makes up, its replies reach the client, and the sums stay sums: each figure
+// counts as at most meter.MostTokens.
+func TestAbsurdUsageIsClamped(t *testing.T) {
+	figures := []string{"9000000000000000000", "9223372036854775807", "9e18", "1e300", "1e999", "-1", "-9223372036854775808", "-1e300", `"NaN"`, `"Infinity"`, "null", "[]", "0.5"}
+	var reply atomic.Pointer[string]
+	f := newFar(t, func(w http.ResponseWriter, r *http.Request) { says(http.StatusOK, *reply.Load())(w, r) })
+	g := open(t, []chat.Provider{provider("p", "anthropic", f.URL, func(p *chat.Provider) {
+		p.Cache.Write, p.Cache.Read, p.Price = 1.25, .1, chat.Price{Input: 3, Output: 15}
+	})})
+	replies := 0
+	for _, figure := range figures {
+		for _, keys := range []string{"input_tokens", "input_tokens,cache_read_input_tokens", "cache_creation_input_tokens,cache_read_input_tokens", "output_tokens,input_tokens,cache_creation_input_tokens,cache_read_input_tokens"} {
+			var members []string
+			for key := range strings.SplitSeq(keys, ",") {
+				members = append(members, fmt.Sprintf("%q:%s", key, figure))
+			}
+			want := `{"model":"m","usage":{` + strings.Join(members, ",") + `}}`
+			reply.Store(&want)
+			resp, body := g.post(t, "/v1/messages", `{"model":"m","messages":[{"role":"user","content":"hi"}]}`, nil)
+			if resp.StatusCode != http.StatusOK || body != want {
+				t.Errorf("%s: got %d %s", want, resp.StatusCode, body)
+			}
+			replies++
+		}
+	}
+	total := g.meter.Savings().Total
+	if most := int64(replies) * meter.MostTokens; total.Requests != int64(replies) || total.Used.Fresh <= 0 || total.Used.Fresh > most || total.Used.Cached > most || total.Cost.Billed <= 0 || total.Spent <= 0 {
+		t.Errorf("%d replies, booked %+v", replies, total)
+	}
+	g.has(t, fmt.Sprintf(`ctxgate_llm_requests_total{provider="p",result="ok"} %d`, replies))
 }
 
 // FuzzObserve: whatever a provider sends, in whatever pieces, reading it in passing neither fails

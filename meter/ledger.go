@@ -146,7 +146,7 @@ func (m *Meter) Charge(e Entry) Cost {
 	a := l.account(modelKey{e.Tenant, e.Provider, e.Model})
 	a.add(&r, c)
 	a.Misses[cause].Requests++
-	a.Misses[cause].Tokens += tokens
+	a.Misses[cause].Tokens = plus(a.Misses[cause].Tokens, tokens)
 	l.book(&r, c)
 	return c
 }
@@ -176,9 +176,9 @@ func (a *Account) add(r *reckoning, c Cost) {
 		return
 	}
 	recalled := price(c.Recalled, r.Rates.Output)
-	a.Spent += price(c.Billed, r.Rates.Input) + price(r.Used.Output, r.Rates.Output)
-	a.MoneySaved += price(c.Saved(), r.Rates.Input) - recalled
-	a.MoneyRecall += price(c.Recovery, r.Rates.Input) + recalled
+	a.Spent = plus(a.Spent, price(c.Billed, r.Rates.Input)+price(r.Used.Output, r.Rates.Output))
+	a.MoneySaved = plus(a.MoneySaved, price(c.Saved(), r.Rates.Input)-recalled)
+	a.MoneyRecall = plus(a.MoneyRecall, price(c.Recovery, r.Rates.Input)+recalled)
 }
 
 // book gives each tool its part of what was saved, or cost.
@@ -189,28 +189,33 @@ func (l *ledger) book(r *reckoning, c Cost) {
 	}
 	if lost > 0 {
 		t := l.tool(r, recoverTool)
-		t.Saved -= lost
-		t.MoneySaved -= price(lost, r.Rates.Input) + price(c.Recalled, r.Rates.Output)
+		t.Saved = plus(t.Saved, -lost)
+		t.MoneySaved = plus(t.MoneySaved, -price(lost, r.Rates.Input)-price(c.Recalled, r.Rates.Output))
 	}
 }
 
-// share divides what was saved among the tools by what their cuts are worth. When more was cut the
-// prefix changed for all of them, and they bear that by their tokens.
+// share divides what was saved among the tools by what their cuts are worth; a short result whose
+// placeholder is longer is worth less than nothing. When more was cut the prefix changed for all of
+// them, and they bear that by their tokens, or alike where no result became shorter.
 func (l *ledger) share(r *reckoning, saved int64) {
 	worth := map[string]float64{}
 	sum := 0.0
+	shorter := slices.ContainsFunc(r.Cuts, func(c Cut) bool { return c.Tokens > 0 })
 	for _, cut := range r.Cuts {
 		w := r.worth(cut)
-		if r.rewrote() {
-			w = float64(cut.Tokens)
+		switch {
+		case r.rewrote() && shorter:
+			w = float64(max(0, cut.Tokens))
+		case r.rewrote():
+			w = 1
 		}
 		worth[cut.Tool] += w
 		sum += w
 		t := l.tool(r, cut.Tool)
 		t.Results += int64(max(1, cut.Results))
-		t.Tokens += whole(r.scale * float64(cut.Tokens))
+		t.Tokens = plus(t.Tokens, whole(r.scale*float64(cut.Tokens)))
 	}
-	if sum <= 0 {
+	if sum == 0 {
 		return
 	}
 	rest := saved
@@ -222,8 +227,8 @@ func (l *ledger) share(r *reckoning, saved int64) {
 		}
 		rest -= part
 		t := l.tool(r, name)
-		t.Saved += part
-		t.MoneySaved += price(part, r.Rates.Input)
+		t.Saved = plus(t.Saved, part)
+		t.MoneySaved = plus(t.MoneySaved, price(part, r.Rates.Input))
 	}
 }
 
@@ -270,18 +275,18 @@ func (a *Account) merge(b Account) {
 	a.Cost = a.Cost.plus(b.Cost)
 	for i := range a.Misses {
 		a.Misses[i].Requests += b.Misses[i].Requests
-		a.Misses[i].Tokens += b.Misses[i].Tokens
+		a.Misses[i].Tokens = plus(a.Misses[i].Tokens, b.Misses[i].Tokens)
 	}
 	a.Unpriced += b.Unpriced
-	a.Spent += b.Spent
-	a.MoneySaved += b.MoneySaved
-	a.MoneyRecall += b.MoneyRecall
+	a.Spent = plus(a.Spent, b.Spent)
+	a.MoneySaved = plus(a.MoneySaved, b.MoneySaved)
+	a.MoneyRecall = plus(a.MoneyRecall, b.MoneyRecall)
 }
 
 func (t Tokens) plus(u Tokens) Tokens {
-	return Tokens{t.Fresh + u.Fresh, t.Cached + u.Cached, t.Created + u.Created, t.Long + u.Long, t.Output + u.Output}
+	return Tokens{plus(t.Fresh, u.Fresh), plus(t.Cached, u.Cached), plus(t.Created, u.Created), plus(t.Long, u.Long), plus(t.Output, u.Output)}
 }
 
 func (c Cost) plus(d Cost) Cost {
-	return Cost{c.Billed + d.Billed, c.Unmasked + d.Unmasked, c.Recovery + d.Recovery, c.Recalled + d.Recalled}
+	return Cost{plus(c.Billed, d.Billed), plus(c.Unmasked, d.Unmasked), plus(c.Recovery, d.Recovery), plus(c.Recalled, d.Recalled)}
 }

@@ -2,6 +2,7 @@ package meter_test
 
 import (
 	"fmt"
+	"math"
 	"sync"
 	"testing"
 
@@ -248,6 +249,65 @@ func TestAccountsAreBounded(t *testing.T) {
 	}
 	if n := len(s.Tools); n > 1001 || sum != many*10 {
 		t.Errorf("%d accounts of tools saved %d", n, sum)
+	}
+}
+
+// Absurd figures and prices neither panic nor turn a sum around.
+func TestAbsurdFiguresAreClamped(t *testing.T) {
+	m := books()
+	figures := []int64{math.MinInt64, -1, 0, 1, meter.MostTokens, meter.MostTokens + 1, math.MaxInt64}
+	prices := []float64{0, 3, 1e300, math.Inf(1), math.NaN()}
+	charged := 0
+	for _, a := range figures {
+		for _, b := range figures {
+			for _, p := range prices {
+				used := meter.Tokens{Fresh: a, Cached: b, Created: a, Long: b, Output: b}
+				m.CountTokens("p", used)
+				m.Charge(meter.Entry{
+					Tenant: "t", Provider: "p", Model: "m", Used: used, Rates: meter.Rates{Write: 1.25, Read: .1, Input: p, Output: p}, Sent: 1000, Came: 2000, Before: 500,
+					Standing: meter.Warm, Moved: true, Asked: a, Cuts: []meter.Cut{{Tool: "read", Tokens: 1000, New: true}},
+				})
+				charged++
+			}
+		}
+	}
+	total := m.Savings().Total
+	if total.Requests != int64(charged) || total.Used.Fresh <= 0 || total.Used.Output <= 0 || total.Cost.Billed <= 0 || total.Cost.Unmasked <= 0 || total.Spent <= 0 || total.Spent < total.MoneyRecall {
+		t.Errorf("got %+v", total)
+	}
+}
+
+// A sum that is full stays full.
+func TestSumsSaturate(t *testing.T) {
+	m := books()
+	for range 3000 { // each is 2^53 of money, twice
+		m.Charge(meter.Entry{Provider: "p", Model: "m", Used: meter.Tokens{Fresh: meter.MostTokens, Output: meter.MostTokens}, Rates: meter.Rates{Input: 1e300, Output: 1e300}})
+	}
+	if total := m.Savings().Total; total.Spent != math.MaxInt64 {
+		t.Errorf("got %d", total.Spent)
+	}
+}
+
+// H2: a short result whose placeholder is longer has cost something. Tools bear that, and their
+// accounts still add up to the total.
+func TestShortResultsCost(t *testing.T) {
+	for _, moved := range []bool{false, true} {
+		for _, cuts := range [][]meter.Cut{
+			{{Tool: "list", Tokens: -20}},
+			{{Tool: "list", Tokens: -20}, {Tool: "stat", Tokens: -10}},
+			{{Tool: "list", Tokens: -20, New: true}, {Tool: "read", Tokens: 1000}},
+			{{Tool: "list", Tokens: -20}, {Tool: "read", Tokens: 20}, {Tool: "grep", Tokens: 7, New: true}},
+		} {
+			m := books()
+			c := m.Charge(meter.Entry{Provider: "p", Used: meter.Tokens{Fresh: 9000}, Sent: 9000, Came: 9000, Before: 8000, Standing: meter.Warm, Moved: moved, Rates: half, Cuts: cuts})
+			sum, s := int64(0), m.Savings()
+			for _, tool := range s.Tools {
+				sum += tool.Saved
+			}
+			if len(s.Tools) != len(cuts) || sum != c.Saved() {
+				t.Errorf("moved %v, %+v: saved %d, of which the tools' %d: %+v", moved, cuts, c.Saved(), sum, s.Tools)
+			}
+		}
 	}
 }
 

@@ -124,6 +124,7 @@ type reckoning struct {
 
 func reckon(e Entry) reckoning {
 	e.Rates = e.Rates.filled()
+	e.Used, e.Asked = e.Used.clamped(), min(max(e.Asked, 0), MostTokens)
 	u := e.Used
 	r := reckoning{Entry: e, input: float64(u.Fresh + u.Cached + u.Created), fresh: 1}
 	written := e.Rates.Write*float64(u.Created-u.Long) + e.Rates.Long*float64(u.Long)
@@ -188,7 +189,7 @@ func (r *reckoning) cost() Cost {
 	}
 	b := r.Burden
 	burden := r.scale * (r.old*float64(b.Old-b.Late) + r.fresh*float64(b.New+b.Late))
-	c.Recovery = min(whole(burden), c.Billed)
+	c.Recovery = max(0, min(whole(burden), c.Billed))
 	unmasked := r.billed
 	for _, cut := range r.Cuts {
 		unmasked += r.worth(cut)
@@ -264,4 +265,26 @@ func (r *reckoning) miss() (Cause, int64) {
 	return ByOther, whole(short)
 }
 
-func whole(tokens float64) int64 { return int64(math.Round(tokens)) }
+// mostWhole is the largest amount of one reply: a float holds every whole number up to it exactly.
+const mostWhole = 1 << 53
+
+// whole rounds an amount. Absurd prices make absurd amounts: those are cut, and what is no number is
+// none.
+func whole(amount float64) int64 {
+	if math.IsNaN(amount) {
+		return 0
+	}
+	return int64(math.Round(min(max(amount, -mostWhole), mostWhole)))
+}
+
+// plus adds two sums, and stays at the ends of what can be counted.
+func plus[T ~int64](a, b T) T {
+	switch sum := a + b; {
+	case a > 0 && b > 0 && sum < 0:
+		return math.MaxInt64
+	case a < 0 && b < 0 && sum >= 0:
+		return math.MinInt64
+	default:
+		return sum
+	}
+}

@@ -72,8 +72,22 @@ func (m *Meter) Fallback(provider string) { m.llm.fallbacks.WithLabelValues(prov
 // hour.
 type Tokens struct{ Fresh, Cached, Created, Long, Output int64 }
 
+// MostTokens bounds each figure of a reply's usage. No model reads or writes as much in one reply: a
+// larger figure is a provider's mistake, and must not drown the sums that it is added to.
+const MostTokens = 1_000_000_000
+
+// clamped is t with every figure between none and MostTokens.
+func (t Tokens) clamped() Tokens {
+	for _, n := range []*int64{&t.Fresh, &t.Cached, &t.Created, &t.Long, &t.Output} {
+		*n = min(max(*n, 0), MostTokens)
+	}
+	t.Long = min(t.Long, t.Created)
+	return t
+}
+
 // CountTokens adds what a reply used.
 func (m *Meter) CountTokens(provider string, t Tokens) {
+	t = t.clamped()
 	for kind, n := range map[string]int64{"fresh": t.Fresh, "cached": t.Cached, "created": t.Created, "output": t.Output} {
 		m.llm.tokens.WithLabelValues(provider, kind).Add(float64(n))
 	}

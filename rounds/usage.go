@@ -35,11 +35,23 @@ func merge(a, b []byte, leaf func(a, b []byte) []byte) []byte {
 	return with(a, changes...)
 }
 
+// plusWhole adds whole numbers, and stays at the ends of what clients can read as one.
+func plusWhole(x, y int64) int64 {
+	switch total := x + y; {
+	case x > 0 && y > 0 && total < 0:
+		return math.MaxInt64
+	case x < 0 && y < 0 && total >= 0:
+		return math.MinInt64
+	default:
+		return total
+	}
+}
+
 func plus(a, b []byte) []byte {
 	x, errX := strconv.ParseInt(string(a), 10, 64)
 	y, errY := strconv.ParseInt(string(b), 10, 64)
-	if total := x + y; errX == nil && errY == nil && (total > x) == (y > 0) {
-		return strconv.AppendInt(nil, total, 10)
+	if errX == nil && errY == nil {
+		return strconv.AppendInt(nil, plusWhole(x, y), 10)
 	}
 	if a[0] == '[' && b[0] == '[' {
 		return list(append(elements(a), elements(b)...)...)
