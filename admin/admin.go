@@ -18,7 +18,7 @@ import (
 // Config is the operator's listener.
 type Config struct {
 	// The address of the operator's listener. Default "127.0.0.1:8090"; empty means none.
-	Listen string `key:"listen"`
+	Listen string `key:"listen" reload:"restart"`
 
 	// The token the operator must send, as "Authorization: Bearer …". Default: one is made at
 	// the first start and kept in the file admin-token of the data directory.

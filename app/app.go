@@ -14,6 +14,7 @@ import (
 	"log/slog"
 	"net/http"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/ctxgate/ctxgate/admin"
@@ -33,14 +34,21 @@ import (
 
 // App is the running gateway. It is used once: New, Run.
 type App struct {
-	cfg       config.Config
-	opts      Options
+	opts Options
+
+	mu         sync.Mutex    // held while a configuration is put into force, and to read which one is
+	cfg        config.Config // in force; while the gateway is built, only its builder knows it
+	stopping   bool          // no other comes into force
+	lastReload *ReloadReport
+
 	door      *hub.Hub // nil where only the pruner is served
 	chat      *chat.Door
 	pruner    *prunerd.Server
 	grants    *grant.Desk
 	main      front.Swap
 	prune     front.Swap // the pruner's listener
+	admin     front.Swap // the operator's
+	metrics   *meter.Meter
 	store     *state.Store
 	budget    *membudget.Budget
 	ready     front.Readiness
@@ -51,7 +59,9 @@ type App struct {
 // Options is what the configuration does not say.
 type Options struct {
 	Version string
-	Env     []string // the process environment, of which programs get a part
+	Env     []string  // the process environment, of which programs get a part
+	Source  *Source   // of new configurations while it runs; nil for none
+	LogTo   io.Writer // where to log, when a new configuration asks for another log; nil to leave the log alone
 }
 
 // New builds everything from a configuration whose secrets are resolved. Addresses are open when
@@ -155,7 +165,9 @@ func Stdio(ctx context.Context, cfg config.Config, opts Options, in io.Reader, o
 	a := &App{cfg: cfg, opts: opts}
 	_, _, err := a.build(ctx, true)
 	if err == nil {
+		stopFollowing := a.follow(ctx)
 		err = a.door.ServeStdio(ctx, in, out)
+		stopFollowing()
 	}
 	return errors.Join(err, a.release())
 }
@@ -233,17 +245,28 @@ func (a *App) openAdmin(ctx context.Context, metrics *meter.Meter) error {
 	if cfg.Listen == "" {
 		return nil
 	}
-	token, err := adminToken(a.cfg)
+	a.metrics = metrics
+	handler, err := a.adminHandler(a.cfg)
 	if err != nil {
 		return err
 	}
+	a.admin.Set(handler)
+	return a.listen(ctx, "admin", cfg.Listen, &a.admin)
+}
+
+// adminHandler is everything the operator's listener serves, as a configuration has it.
+func (a *App) adminHandler(cfg config.Config) (http.Handler, error) {
+	token, err := adminToken(cfg)
+	if err != nil {
+		return nil, err
+	}
 	mux := http.NewServeMux()
-	admin.Routes(mux, metrics.Handler(), hub.Refuse)
-	admin.Savings(mux, metrics.Savings, hub.Refuse)
-	limits := a.cfg.Front.HTTP
-	guard := front.NewGuard(cfg.Listen, limits.AllowedHosts)
+	admin.Routes(mux, a.metrics.Handler(), hub.Refuse)
+	admin.Savings(mux, a.metrics.Savings, hub.Refuse)
+	limits := cfg.Front.HTTP
+	guard := front.NewGuard(cfg.Admin.Listen, limits.AllowedHosts)
 	gate := auth.New(auth.Config{Token: token})
-	return a.listen(ctx, "admin", cfg.Listen, front.Wrap(mux, front.Chain(gate, guard, limits, a.budget, hub.Refuse, nil)...))
+	return front.Wrap(mux, front.Chain(gate, guard, limits, a.budget, hub.Refuse, nil)...), nil
 }
 
 func (a *App) listen(ctx context.Context, name, address string, h http.Handler) error {
@@ -257,8 +280,10 @@ func (a *App) listen(ctx context.Context, name, address string, h http.Handler) 
 	return nil
 }
 
-// Run serves until ctx ends or a listener fails, then drains.
+// Run serves until ctx ends or a listener fails, then drains. While it serves it follows the source of
+// new configurations; before it drains that has ended.
 func (a *App) Run(ctx context.Context) error {
+	stopFollowing := a.follow(ctx)
 	failed := make(chan error, len(a.listeners))
 	for _, l := range a.listeners {
 		go func() { failed <- l.Serve() }()
@@ -266,10 +291,13 @@ func (a *App) Run(ctx context.Context) error {
 	var err error
 	select {
 	case err = <-failed:
+		stopFollowing()
 	case <-ctx.Done():
-		slog.Info("draining", "grace", a.cfg.Front.HTTP.DrainGrace.String())
+		stopFollowing()
+		limits := a.limits()
+		slog.Info("draining", "grace", limits.DrainGrace.String())
 		a.ready.Withdraw()
-		time.Sleep(a.cfg.Front.HTTP.DrainDelay.D())
+		time.Sleep(limits.DrainDelay.D())
 	}
 	if a.door != nil {
 		a.door.End() // streams that have no end of their own

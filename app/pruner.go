@@ -110,17 +110,12 @@ func (a *App) prunerHandler(cfg config.Config) http.Handler {
 	})
 }
 
-// reloadPruner puts what can change while it runs into force.
-func (a *App) reloadPruner(next config.Config) {
+// applyPruner puts what can change while it runs into force.
+func (a *App) applyPruner(next config.Config) error {
 	if a.cfg.Pruner.Backend != next.Pruner.Backend {
 		warnKey(next.Pruner)
 	}
 	a.pruner.Apply(next.Pruner)
 	a.prune.Set(a.prunerHandler(next))
-}
-
-// fixedPruner is a configuration of the pruner with what a running process does not change.
-func fixedPruner(old, next prunerd.Config) prunerd.Config {
-	next.Listen, next.Builtin, next.PruneIDTTL, next.MaxRuns = old.Listen, old.Builtin, old.PruneIDTTL, old.MaxRuns
-	return next
+	return nil
 }

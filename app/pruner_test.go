@@ -192,20 +192,6 @@ func TestPrunerReload(t *testing.T) {
 	}
 }
 
-// What a reload cannot change is named.
-func TestPrunerFixedKeys(t *testing.T) {
-	old := config.Default()
-	next := old
-	next.Pruner.Backend, next.Pruner.MaxInputChars = "rerank", 5
-	if got := fixed(old, next); len(got) != 0 {
-		t.Errorf("got %v", got)
-	}
-	next.Pruner.Listen = "127.0.0.1:1"
-	if got := fixed(old, next); fmt.Sprint(got) != "[mcp_pruner]" {
-		t.Errorf("got %v", got)
-	}
-}
-
 // Alone, it has no other address, and listens where the document says when nobody says otherwise.
 func TestPrunerAlone(t *testing.T) {
 	before := runtime.NumGoroutine()

@@ -5,126 +5,202 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
-	"path/filepath"
+	"runtime/debug"
+	"slices"
 	"time"
 
-	"github.com/fsnotify/fsnotify"
-
 	"github.com/ctxgate/ctxgate/config"
+	"github.com/ctxgate/ctxgate/front"
 )
 
-// settle is how long a file must be quiet before it is read again: editors write in steps.
-const settle = 100 * time.Millisecond
+// ReloadReport says what became of a new configuration. It names keys, never values.
+type ReloadReport struct {
+	At time.Time `json:"at"`
+	// Applied are the keys that changed and are in force now.
+	Applied []string `json:"applied"`
+	// NeedsRestart are the keys whose new values take effect at the next start.
+	NeedsRestart []string `json:"needs_restart"`
+	// Failed is the part that could not be applied; "" when all could. The whole old configuration
+	// is in force then, and Error says why.
+	Failed string `json:"failed,omitempty"`
+	Error  string `json:"error,omitempty"`
+}
 
-// Reload puts a new configuration into force: everything new is built first, then one pointer is
-// swapped; requests under way end under the old one. Listeners stay open throughout.
-func (a *App) Reload(cfg config.Config) {
-	for _, key := range fixed(a.cfg, cfg) {
-		slog.Warn("this change takes effect at the next start", "key", key)
+// partLoad is the part of a reload that reads the file and checks it.
+const partLoad = "load"
+
+func (r ReloadReport) log() {
+	if r.Failed != "" {
+		slog.Error("configuration not reloaded: the old one stays in force", "failed", r.Failed, "error", r.Error)
+		return
+	}
+	level := slog.LevelInfo
+	if len(r.NeedsRestart) > 0 {
+		level = slog.LevelWarn
+	}
+	slog.Log(context.Background(), level, "configuration reloaded", "applied", r.Applied, "needs_restart", r.NeedsRestart)
+}
+
+// LastReload is what became of the last new configuration; false when there was none.
+func (a *App) LastReload() (ReloadReport, bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.lastReload == nil {
+		return ReloadReport{}, false
+	}
+	return *a.lastReload, true
+}
+
+// Reload puts a new configuration into force, but for what needs a restart. Requests under way end
+// under the old one, and listeners stay open throughout. When a part fails, the parts before it go
+// back to the old configuration. A gateway that is stopping takes no new one.
+func (a *App) Reload(cfg config.Config) ReloadReport {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.report(a.reload(cfg))
+}
+
+// reportFailure notes a configuration that could not be loaded.
+func (a *App) reportFailure(err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.report(ReloadReport{Failed: partLoad, Error: err.Error()})
+}
+
+// report keeps and logs what became of a reload; the lock is held.
+func (a *App) report(r ReloadReport) ReloadReport {
+	r.At = time.Now()
+	a.lastReload = &r
+	r.log()
+	return r
+}
+
+func (a *App) reload(cfg config.Config) ReloadReport {
+	r := ReloadReport{Applied: []string{}, NeedsRestart: []string{}}
+	if a.stopping {
+		r.Failed, r.Error = "gateway", "it is stopping"
+		return r
+	}
+	for _, d := range config.Diff(a.cfg, cfg) {
+		if d.NeedsRestart {
+			r.NeedsRestart = append(r.NeedsRestart, d.Key)
+		} else {
+			r.Applied = append(r.Applied, d.Key)
+		}
+	}
+	if len(r.Applied) == 0 {
+		return r
 	}
 	next := cfg
-	next.Front.PublicURL = a.cfg.Front.PublicURL
-	next.Front.Listen, next.Admin, next.State, next.Recall = a.cfg.Front.Listen, a.cfg.Admin, a.cfg.State, a.cfg.Recall
-	next.Secret, next.DataDir, next.Memory = a.cfg.Secret, a.cfg.DataDir, a.cfg.Memory
-	next.Pruner = fixedPruner(a.cfg.Pruner, next.Pruner)
-	a.reloadPruner(next)
-	if a.door != nil {
-		a.door.Apply(settings(next))
-		a.chat.Apply(chatSettings(next))
-	}
-	if a.store != nil {
-		a.main.Set(a.mainHandler(next, a.store))
+	next.KeepUntilRestart(a.cfg)
+	if part, err := applyParts(a.reloadParts(), a.cfg, next); err != nil {
+		return ReloadReport{Applied: []string{}, NeedsRestart: r.NeedsRestart, Failed: part, Error: err.Error()}
 	}
 	a.cfg = next
-	slog.Info("configuration reloaded", "servers", len(next.Upstream.Servers), "providers", len(next.Chat.Providers))
+	return r
 }
 
-// fixed names what a running process does not change.
-func fixed(old, next config.Config) []string {
-	var keys []string
-	for key, changed := range map[string]bool{
-		"listen":        old.Front.Listen != next.Front.Listen,
-		"public_url":    old.Front.PublicURL != next.Front.PublicURL,
-		"admin":         old.Admin.Listen != next.Admin.Listen || old.Admin.Token.Reveal() != next.Admin.Token.Reveal(),
-		"state":         old.State != next.State,
-		"recall":        old.Recall != next.Recall,
-		"secret":        old.Secret.Reveal() != next.Secret.Reveal(),
-		"data_dir":      old.DataDir != next.DataDir,
-		"memory_budget": old.Memory != next.Memory,
-		"mcp_pruner":    fixedPruner(old.Pruner, next.Pruner) != next.Pruner,
-	} {
-		if changed {
-			keys = append(keys, key)
-		}
-	}
-	return keys
+// reloadPart is what one part of the gateway does with a new configuration.
+type reloadPart struct {
+	name  string
+	apply func(config.Config) error
 }
 
-// Watch reloads whenever the file changes or somebody asks, until ctx ends. A configuration that
-// cannot be loaded is said and changes nothing; neither does a file that is empty, for that is what
-// a file is while it is being written.
-func (a *App) Watch(ctx context.Context, file string, asked <-chan struct{}, load func() (config.Config, error)) error {
-	changed, err := changes(ctx, file, asked)
-	if err != nil {
-		return err
+// reloadParts are all parts, those that can fail first.
+func (a *App) reloadParts() []reloadPart {
+	return []reloadPart{
+		{"admin", a.applyAdmin},
+		{"servers", a.applyHub},
+		{"providers", a.applyChat},
+		{"mcp_pruner", a.applyPruner},
+		{"http", a.applyHTTP},
+		{"log", a.applyLog},
 	}
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-changed:
-		}
-		cfg, err := load()
-		if info, e := os.Stat(file); err == nil && e == nil && info.Size() == 0 {
-			err = errors.New("the file is empty")
-		}
-		if err != nil {
-			slog.Error("the configuration was not reloaded: it stays as it was", "error", err)
+}
+
+// applyParts puts a configuration into force part by part. When one fails, it and those before it get
+// the running configuration again.
+func applyParts(parts []reloadPart, running, next config.Config) (failed string, err error) {
+	for i, part := range parts {
+		err := applyPart(part, next)
+		if err == nil {
 			continue
 		}
-		a.Reload(cfg)
-	}
-}
-
-// changes says when a file has changed, or somebody asks, and the file is quiet. The folder is
-// watched, for editors put a new file in the place of the old one.
-func changes(ctx context.Context, file string, asked <-chan struct{}) (<-chan struct{}, error) {
-	file, err := filepath.Abs(file)
-	if err != nil {
-		return nil, fmt.Errorf("watching the config file: %w", err)
-	}
-	w, err := fsnotify.NewWatcher()
-	if err != nil {
-		return nil, fmt.Errorf("watching the config file: %w", err)
-	}
-	if err := w.Add(filepath.Dir(file)); err != nil {
-		return nil, fmt.Errorf("watching the config file: %w", err)
-	}
-	out := make(chan struct{}, 1)
-	go func() {
-		defer func() { _ = w.Close() }()
-		quiet := time.NewTimer(time.Hour)
-		quiet.Stop()
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case e := <-w.Events:
-				if filepath.Base(e.Name) == filepath.Base(file) || filepath.Base(e.Name) == "..data" { // how Kubernetes swaps a ConfigMap
-					quiet.Reset(settle)
-				}
-			case err := <-w.Errors:
-				slog.Warn("watching the config file", "error", err)
-			case <-asked:
-				quiet.Reset(settle)
-			case <-quiet.C:
-				select {
-				case out <- struct{}{}:
-				default:
-				}
+		for _, done := range slices.Backward(parts[:i+1]) {
+			if e := applyPart(done, running); e != nil {
+				slog.Error("going back to the old configuration failed", "part", done.name, "error", e)
 			}
 		}
+		return part.name, err
+	}
+	return "", nil
+}
+
+// applyPart turns a panic into an error: a mistake of ours in a reload does not end the process.
+func applyPart(part reloadPart, cfg config.Config) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			slog.Error("a reload panicked", "part", part.name, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			err = errors.New("internal error")
+		}
 	}()
-	return out, nil
+	return part.apply(cfg)
+}
+
+func (a *App) applyAdmin(cfg config.Config) error {
+	if a.metrics == nil || cfg.Admin.Listen == "" {
+		return nil
+	}
+	handler, err := a.adminHandler(cfg)
+	if err == nil {
+		a.admin.Set(handler)
+	}
+	return err
+}
+
+func (a *App) applyHub(cfg config.Config) error {
+	if a.door == nil {
+		return nil
+	}
+	return a.door.Apply(settings(cfg))
+}
+
+func (a *App) applyChat(cfg config.Config) error {
+	if a.chat != nil {
+		a.chat.Apply(chatSettings(cfg))
+	}
+	return nil
+}
+
+// applyHTTP makes the handlers of the main listener anew, after the parts they lead to.
+func (a *App) applyHTTP(cfg config.Config) error {
+	if a.store != nil {
+		a.main.Set(a.mainHandler(cfg, a.store))
+	}
+	for _, l := range a.listeners {
+		l.SetGrace(cfg.Front.HTTP.DrainGrace.D())
+	}
+	return nil
+}
+
+func (a *App) applyLog(cfg config.Config) error {
+	if a.opts.LogTo != nil && cfg.Log != a.cfg.Log {
+		slog.SetDefault(Logger(a.opts.LogTo, cfg.Log))
+	}
+	return nil
+}
+
+// limits are those of the configuration in force.
+func (a *App) limits() front.HTTP {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.cfg.Front.HTTP
+}
+
+// stopReloads lets no new configuration come into force any more; one that is being applied is
+// waited for.
+func (a *App) stopReloads() {
+	a.mu.Lock()
+	a.stopping = true
+	a.mu.Unlock()
 }

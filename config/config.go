@@ -49,12 +49,12 @@ type Config struct {
 
 	// Where the secret, the admin token and the SQLite file are kept. Default empty: the user's
 	// data directory ($XDG_DATA_HOME/ctxgate, else ~/.local/share/ctxgate).
-	DataDir string `key:"data_dir"`
+	DataDir string `key:"data_dir" reload:"restart"`
 
 	// The root of ids, sealed tokens and stored text: at least 32 bytes, the same on all
 	// replicas. Default: the variable CTXGATE_SECRET; without it one is made at the first start
 	// and kept in the file secret of the data directory.
-	Secret secret.Text `key:"secret"`
+	Secret secret.Text `key:"secret" reload:"restart"`
 
 	// The servers behind the gateway.
 	Upstream upstream.Config `key:",inline"`
@@ -62,11 +62,11 @@ type Config struct {
 	// What the MCP door does with what passes it.
 	Hub hub.Config `key:",inline"`
 
-	// Whether and how originals are kept.
-	Recall recall.Config `key:"recall"`
+	// Whether and how originals are kept. A change takes effect at the next start.
+	Recall recall.Config `key:"recall" reload:"restart"`
 
-	// Where originals are kept.
-	State state.Config `key:"state"`
+	// Where originals are kept. A change takes effect at the next start.
+	State state.Config `key:"state" reload:"restart"`
 
 	// The line pruner.
 	Pruner prunerd.Config `key:"mcp_pruner"`

@@ -25,6 +25,7 @@ var (
 //	min:"1" max:"9"  the bounds of a number, a duration or a size
 //	literal:"ok"     a secret may be written out
 //	env:"NAME,OTHER" variables read besides CTXGATE_<path>, after it
+//	reload:"restart" a running process does not change it, nor anything in the table
 type Field struct {
 	// Key is the key as a file has it.
 	Key string

@@ -24,12 +24,12 @@ import (
 // Config is the main listener and the limits of HTTP.
 type Config struct {
 	// The address of the main listener. Default "127.0.0.1:8000"; empty means none.
-	Listen string `key:"listen"`
+	Listen string `key:"listen" reload:"restart"`
 
 	// The URL at which browsers reach the main listener, where that is not its address: a page of
 	// an authorization server sends them to <public_url>/oauth/callback. Default empty:
 	// http:// and the listener's address.
-	PublicURL string `key:"public_url"`
+	PublicURL string `key:"public_url" reload:"restart"`
 
 	// Limits of HTTP, for every listener.
 	HTTP HTTP `key:"http"`
@@ -45,17 +45,17 @@ type HTTP struct {
 	MaxRequestBytes unit.Bytes `key:"max_request_bytes"`
 
 	// The largest request head; a size. Default 64KiB. Zero is refused.
-	MaxHeaderBytes unit.Bytes `key:"max_header_bytes"`
+	MaxHeaderBytes unit.Bytes `key:"max_header_bytes" reload:"restart"`
 
 	// The longest a request head may take to arrive; a duration. Default 10s. Zero is refused.
-	HeaderTimeout unit.Duration `key:"header_timeout"`
+	HeaderTimeout unit.Duration `key:"header_timeout" reload:"restart"`
 
 	// The longest a request body may take to arrive, and a reply to be taken; a duration, plus a
 	// second for each MiB. Default 60s. Zero is refused.
 	BodyTimeout unit.Duration `key:"body_timeout"`
 
 	// How long an idle connection is kept; a duration. Default 2m.
-	IdleTimeout unit.Duration `key:"idle_timeout"`
+	IdleTimeout unit.Duration `key:"idle_timeout" reload:"restart"`
 
 	// How long to go on serving after readiness is withdrawn at shutdown, so that load balancers
 	// notice; a duration. Default 0.
@@ -120,8 +120,11 @@ func CheckAddress(s string) error {
 type Listener struct {
 	net.Listener
 	server *http.Server
-	grace  time.Duration
+	grace  atomic.Int64 // how long Drain lets calls finish, as a time.Duration
 }
+
+// SetGrace says how long Drain lets calls finish.
+func (l *Listener) SetGrace(d time.Duration) { l.grace.Store(int64(d)) }
 
 // Listen opens an address. Connections are taken when Serve runs.
 func Listen(ctx context.Context, address string, cfg HTTP, handler http.Handler) (*Listener, error) {
@@ -132,9 +135,8 @@ func Listen(ctx context.Context, address string, cfg HTTP, handler http.Handler)
 	protocols := &http.Protocols{}
 	protocols.SetHTTP1(true)
 	protocols.SetUnencryptedHTTP2(true) // many calls over few connections, from a load balancer
-	return &Listener{
+	l := &Listener{
 		Listener: ln,
-		grace:    cfg.DrainGrace.D(),
 		server: &http.Server{
 			Handler:           handler,
 			Protocols:         protocols,
@@ -144,7 +146,9 @@ func Listen(ctx context.Context, address string, cfg HTTP, handler http.Handler)
 			MaxHeaderBytes:    int(cfg.MaxHeaderBytes),
 			ErrorLog:          slog.NewLogLogger(slog.Default().Handler(), slog.LevelDebug),
 		},
-	}, nil
+	}
+	l.SetGrace(cfg.DrainGrace.D())
+	return l, nil
 }
 
 // Serve takes connections until Drain.
@@ -158,11 +162,12 @@ func (l *Listener) Serve() error {
 // Drain stops taking connections, lets calls under way finish within the grace, and then cuts
 // what is left.
 func (l *Listener) Drain() error {
-	ctx, cancel := context.WithTimeout(context.Background(), l.grace)
+	grace := time.Duration(l.grace.Load())
+	ctx, cancel := context.WithTimeout(context.Background(), grace)
 	defer cancel()
 	defer func() { _ = l.Close() }() // the server does not know of a listener it never served
 	if err := l.server.Shutdown(ctx); err != nil {
-		return errors.Join(fmt.Errorf("calls were cut after %s: %w", l.grace, err), l.server.Close())
+		return errors.Join(fmt.Errorf("calls were cut after %s: %w", grace, err), l.server.Close())
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package hub
 
 import (
+	"errors"
 	"slices"
 	"time"
 
@@ -9,10 +10,14 @@ import (
 
 // Apply puts a new configuration into force: what it says holds for every request from now on,
 // what is new is started, what is gone is closed when its calls are done, and what is the same goes
-// on untouched. A server that changed is served by the old one until the new one is there.
-func (h *Hub) Apply(s Settings) {
+// on untouched. A server that changed is served by the old one until the new one is there. A hub that
+// is ending takes no configuration: nobody would end the servers that it starts.
+func (h *Hub) Apply(s Settings) error {
 	h.applying.Lock()
 	defer h.applying.Unlock()
+	if h.ended() {
+		return errEnded
+	}
 	inForce, last := h.plan.Load(), h.wanted
 	if last == nil {
 		last = inForce
@@ -26,7 +31,10 @@ func (h *Hub) Apply(s Settings) {
 			h.retiring.Go(r.Close)
 		}
 	}
+	return nil
 }
+
+var errEnded = errors.New("the gateway is stopping")
 
 // start starts the servers of a plan that are not started yet.
 func (h *Hub) start(p *plan) {

@@ -103,7 +103,9 @@ func (y *yard) mount() {
 func (y *yard) apply(mend func(*setup)) {
 	y.set.upstream.Servers = append([]upstream.Server(nil), y.set.upstream.Servers...)
 	mend(&y.set)
-	y.door.Apply(y.settings())
+	if err := y.door.Apply(y.settings()); err != nil {
+		panic(err)
+	}
 	if y.Server != nil {
 		y.mount()
 	}

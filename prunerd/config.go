@@ -34,11 +34,11 @@ const (
 type Config struct {
 	// The pruner's address. MCP_PRUNER_HOST and MCP_PRUNER_PORT set its parts. Default
 	// "127.0.0.1:8006"; empty means none in `ctxgate serve`, and the default in `ctxgate pruner`.
-	Listen string `key:"listen"`
+	Listen string `key:"listen" reload:"restart"`
 
 	// Offer the pruner's tools as a server of the gateway itself too, under the id "pruner". A
 	// configured server of that id takes its place. Default true.
-	Builtin bool `key:"builtin"`
+	Builtin bool `key:"builtin" reload:"restart"`
 
 	// Who says which lines matter: "heuristic" (the local engine alone; nothing leaves the
 	// machine), "deepinfra" or its alias "cloud" (texts go to DeepInfra, with the key in the
@@ -54,11 +54,11 @@ type Config struct {
 
 	// How long what the pruner leaves out can be read back after it was last shown, in seconds.
 	// Default 0: as long as state.ttl says.
-	PruneIDTTL int `key:"prune_id_ttl_s" min:"0" max:"3153600000" env:"MCP_PRUNER_PRUNE_ID_TTL_S"`
+	PruneIDTTL int `key:"prune_id_ttl_s" min:"0" max:"3153600000" env:"MCP_PRUNER_PRUNE_ID_TTL_S" reload:"restart"`
 
 	// How many texts are read at once; others wait for their turn within their own time limit.
 	// Default 0: as many as there are cores.
-	MaxRuns int `key:"max_runs" min:"0"`
+	MaxRuns int `key:"max_runs" min:"0" reload:"restart"`
 
 	// Where DeepInfra's reranker is. Default empty: its Qwen3-Reranker-0.6B.
 	DeepInfraURL string `key:"deepinfra_url" env:"DEEPINFRA_ENDPOINT_URL"`

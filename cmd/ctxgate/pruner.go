@@ -31,12 +31,14 @@ Nothing leaves this machine unless a backend says so: KIMI_PRUNING_BACKEND=deepi
 		setLog(cmd, loaded)
 		loaded.Memory.LimitRuntime()
 		ctx := cmd.Context()
-		a, err := app.NewPruner(ctx, loaded.Config, options())
+		opts := options()
+		if loaded.File != nil {
+			stop := follow(&opts, loaded.File.Path)
+			defer stop()
+		}
+		a, err := app.NewPruner(ctx, loaded.Config, opts)
 		if err != nil {
 			return err
-		}
-		if loaded.File != nil {
-			go watch(ctx, a, loaded.File.Path)
 		}
 		return a.Run(ctx)
 	}

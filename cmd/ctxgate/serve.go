@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -39,11 +38,13 @@ signal ends at once.`,
 		setLog(cmd, loaded)
 		loaded.Memory.LimitRuntime()
 		ctx := cmd.Context()
-		a, err := app.New(ctx, loaded.Config, options())
+		opts := options()
+		stop := follow(&opts, loaded.File.Path)
+		defer stop()
+		a, err := app.New(ctx, loaded.Config, opts)
 		if err != nil {
 			return err
 		}
-		go watch(ctx, a, loaded.File.Path)
 		return a.Run(ctx)
 	}
 	return cmd
@@ -60,29 +61,33 @@ func setLog(cmd *cobra.Command, loaded config.Loaded) {
 	}
 }
 
-// watch reloads the configuration when its file changes and when the process is asked to.
-func watch(ctx context.Context, a *app.App, file string) {
+// follow lets the gateway reload its configuration when the file changes and on SIGHUP. The function
+// it gives ends the latter.
+func follow(opts *app.Options, file string) (stop func()) {
 	hangup := make(chan os.Signal, 1)
 	notifyHangup(hangup)
-	defer signal.Stop(hangup)
-	asked := make(chan struct{})
+	asked, done := make(chan struct{}), make(chan struct{})
 	go func() {
-		for range hangup {
+		for {
+			select {
+			case <-hangup:
+			case <-done:
+				return
+			}
 			select {
 			case asked <- struct{}{}:
-			case <-ctx.Done():
+			case <-done:
 				return
 			}
 		}
 	}()
-	err := a.Watch(ctx, file, asked, func() (config.Config, error) {
+	opts.LogTo = os.Stderr
+	opts.Source = &app.Source{File: file, Asked: asked, Load: func() (config.Config, error) {
 		loaded, err := load(file, false)
-		if err == nil {
-			slog.SetDefault(app.Logger(os.Stderr, loaded.Log))
-		}
 		return loaded.Config, err
-	})
-	if err != nil {
-		slog.Warn("changes of the config file are not noticed", "error", err)
+	}}
+	return func() {
+		signal.Stop(hangup)
+		close(done)
 	}
 }

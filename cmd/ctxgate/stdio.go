@@ -14,7 +14,9 @@ func stdioCommand() *cobra.Command {
 		Short: "Be one MCP server on stdin and stdout, with all servers behind it",
 		Long: `Be one MCP server on stdin and stdout, for clients that start their servers themselves. All
 servers of the config file are behind it; they start with the first message and end with
-the client. Logs go to stderr only; no address is opened.
+the client. Logs go to stderr only, one line for each call and for each request of a
+server to the client; no address is opened. The config file is read again when it
+changes, and on SIGHUP, as by 'ctxgate serve'.
 
 In a client's configuration:
 
@@ -29,7 +31,10 @@ In a client's configuration:
 		}
 		setLog(cmd, loaded)
 		loaded.Memory.LimitRuntime()
-		return app.Stdio(cmd.Context(), loaded.Config, options(), os.Stdin, os.Stdout)
+		opts := options()
+		stop := follow(&opts, loaded.File.Path)
+		defer stop()
+		return app.Stdio(cmd.Context(), loaded.Config, opts, os.Stdin, os.Stdout)
 	}
 	return cmd
 }

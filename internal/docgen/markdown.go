@@ -63,6 +63,9 @@ func describeType(k key) string {
 	if k.Tag.Get("literal") == "ok" {
 		text += ", may be written out"
 	}
+	if k.Tag.Get("reload") == "restart" {
+		text += ", changes need a restart"
+	}
 	return text
 }
 

@@ -15,7 +15,7 @@ type Config struct {
 	// and a quarter is kept for small requests. Also sets Go's memory limit, somewhat above it,
 	// unless GOMEMLIMIT is set. Default: a quarter of the machine's memory, at least 256MiB and
 	// at most 2GiB.
-	Total unit.Bytes `key:"memory_budget"`
+	Total unit.Bytes `key:"memory_budget" reload:"restart"`
 }
 
 // The bounds of the default, and of what can be configured.
