@@ -3,6 +3,7 @@ package upstream
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/ctxgate/ctxgate/fault"
@@ -20,6 +21,7 @@ type Hello struct {
 	Instructions string
 
 	plain bool // it answers requests and knows no greeting
+	older bool // it is of the newer era, and lists a revision of the older one
 }
 
 // Offers says whether the server declared a capability.
@@ -108,6 +110,7 @@ func (c *Conn) discover(ctx context.Context, client mcp.Client) (bool, error) {
 	if !ok || !contains(versions, mcp.V20260728) {
 		return false, nil
 	}
+	c.hello.older = slices.ContainsFunc(mcp.Legacy, func(v string) bool { return contains(versions, v) })
 	c.hello.Capabilities, _ = result.Get("capabilities")
 	c.hello.Instructions = result.Text("instructions")
 	if meta, ok := result.Field("_meta"); ok {

@@ -133,6 +133,18 @@ func permitted(cause error) <-chan struct{} {
 	return nil
 }
 
+// isSettled says whether the lane has come up, failed or been stopped.
+func (l *Lane) isSettled() bool {
+	select {
+	case <-l.stopped:
+		return true
+	case <-l.Settled():
+		return true
+	default:
+		return false
+	}
+}
+
 func (l *Lane) leave() {
 	l.mu.Lock()
 	l.waiting--

@@ -19,7 +19,7 @@ import (
 // met is a Remote that has met its server, without one: its shared lane connects to nothing.
 func met(t *testing.T, era mcp.Era, mend ...func(*Config, *Server)) *Remote {
 	r, _ := newPuppet(t).remote(mend...)
-	r.era = era
+	r.era, r.older = era, olderRefused // a server of one era
 	r.shared = newLane(r, laneKey{owner: "nobody"}, mcp.Client{}, nil)
 	r.sweep = time.AfterFunc(r.cfg.IdleTimeout.D()/2, r.sweepIdle)
 	return r
@@ -101,6 +101,9 @@ func TestClass(t *testing.T) {
 	want(t, "none", Class(able()), "")
 	want(t, "nothing that is asked", Class(able("experimental")), "")
 	want(t, "roots", Class(able("roots")), `{"roots":{}}`)
+	want(t, "roots, newer era", Class(ofEra(mcp.V20260728, "roots")), `{"roots":{}}`)
+	want(t, "roots, older era", Class(ofEra(mcp.V20250618, "roots")), `legacy {"roots":{}}`)
+	want(t, "none, older era", Class(ofEra(mcp.V20250618)), "")
 }
 
 // A server that turned out to speak the oldest transport is one whose messages share a stream.

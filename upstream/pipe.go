@@ -64,10 +64,13 @@ func (r *Remote) dialPipe(ctx context.Context, c *Conn, l *Lane) (*Conn, error) 
 	})
 	c.wire = p
 	go p.read()
-	if err := p.greet(ctx, r.knownEra(), l.client); err != nil {
+	if err := p.greet(ctx, r.order(l), l.client); err != nil {
 		crashed := c.Why() != nil
 		c.end(err)
 		c.Close()
+		if l.key.older {
+			return nil, olderFailure(err, crashed)
+		}
 		r.puzzled(p, crashed)
 		return nil, fault.Wrap(fault.Unavailable, "the server did not start", err)
 	}
@@ -76,14 +79,22 @@ func (r *Remote) dialPipe(ctx context.Context, c *Conn, l *Lane) (*Conn, error) 
 }
 
 // greet finds out the server's era, unless it is known, within the time a start may take.
-func (p *pipe) greet(ctx context.Context, era mcp.Era, client mcp.Client) error {
-	if era != mcp.EraLegacy {
-		probe, cancel := context.WithTimeout(ctx, probeTime)
-		defer cancel()
-		known, err := p.conn.discover(probe, client)
-		if known || err != nil {
-			return err
+func (p *pipe) greet(ctx context.Context, order greetOrder, client mcp.Client) error {
+	var refused error
+	if order != newerFirst {
+		refused = p.conn.initialize(ctx, client)
+		if refused == nil || order == olderOnly || fault.KindOf(refused) != fault.BadReply || p.conn.Why() != nil {
+			return refused
 		}
+	}
+	probe, cancel := context.WithTimeout(ctx, probeTime)
+	defer cancel()
+	known, err := p.conn.discover(probe, client)
+	switch {
+	case known || err != nil:
+		return err
+	case refused != nil:
+		return refused
 	}
 	return p.conn.initialize(ctx, client)
 }

@@ -31,6 +31,14 @@ func quick(start, stop time.Duration) func(*upstream.Config, *upstream.Server) {
 // leave behind is seen when all are over.
 func launch(t *testing.T, entry upstream.Server, mend func(*upstream.Config, *upstream.Server), env ...string) *near {
 	t.Helper()
+	n := assemble(t, entry, mend, env...)
+	n.Start()
+	return n
+}
+
+// assemble is launch without the start.
+func assemble(t *testing.T, entry upstream.Server, mend func(*upstream.Config, *upstream.Server), env ...string) *near {
+	t.Helper()
 	cfg, n := upstream.Default(), &near{}
 	cfg.HealthcheckInterval, cfg.ResponseTimeout = 0, unit.Duration(10*time.Second)
 	full := entry
@@ -48,7 +56,6 @@ func launch(t *testing.T, entry upstream.Server, mend func(*upstream.Config, *up
 			n.mu.Unlock()
 		},
 	})
-	n.Start()
 	t.Cleanup(n.Close)
 	return n
 }

@@ -33,7 +33,9 @@ func program(flags ...string) upstream.Server {
 //
 //	log=FILE    notes in it what happens
 //	banner      prints lines that are no messages first
-//	modern      is of the newer era
+//	modern      is of the newer era, and of the older one too
+//	refuse      refuses initialize
+//	faint       falls over initialize
 //	fall        falls over the question of the newest revision
 //	mum         does not answer initialize
 //	counted     begins with Content-Length framing, and reads nothing else
@@ -166,6 +168,10 @@ func (s *server) take(text string) {
 	case o.Method == mcp.Discover && s.has("modern"):
 		s.reply(o, `{"supportedVersions":["2026-07-28"],"capabilities":{"tools":{}}}`)
 	case o.Method == mcp.Initialize && s.has("mum"):
+	case o.Method == mcp.Initialize && s.has("faint"):
+		os.Exit(3)
+	case o.Method == mcp.Initialize && s.has("refuse"):
+		s.say(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32022,"message":"Unsupported protocol version"}}`, o.ID))
 	case o.Method == mcp.Initialize:
 		s.reply(o, `{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"program","version":"1"}}`)
 		s.last()

@@ -28,6 +28,7 @@ type puppet struct {
 	mu      sync.Mutex
 	away    bool // it refuses connections
 	http    bool // Streamable HTTP, not HTTP+SSE
+	forgets bool // it keeps no sessions
 	acts    map[string]act
 	got     []message
 	dials   []time.Time      // when it was connected to, or somebody tried
@@ -73,6 +74,14 @@ func newPuppet(t *testing.T) *puppet {
 func (p *puppet) newer() *puppet {
 	p.http = true
 	return p.on(mcp.Discover, says(found)).on(mcp.Initialize, says(unknown))
+}
+
+// bothEras makes it a server that speaks both, with sessions in the older one. It lists the older revisions
+// if they are given.
+func (p *puppet) bothEras(versions ...string) *puppet {
+	p.newer()
+	listed := `"supportedVersions":` + string(mcp.QuoteAll(append([]string{mcp.V20260728}, versions...)))
+	return p.on(mcp.Initialize, says(greeted)).on(mcp.Discover, says(strings.Replace(found, `"supportedVersions":["2026-07-28"]`, listed, 1)))
 }
 
 func (p *puppet) on(method string, a act) *puppet {
@@ -186,7 +195,7 @@ func (p *puppet) post(r *http.Request) (*http.Response, error) {
 	m.stream, _ = strconv.Atoi(r.URL.Query().Get("n"))
 	p.mu.Lock()
 	p.got = append(p.got, m)
-	a, own := p.acts[m.Method], p.http
+	a, own, forgets := p.acts[m.Method], p.http, p.forgets
 	p.mu.Unlock()
 	text := `"result":{}`
 	if a != nil {
@@ -212,7 +221,7 @@ func (p *puppet) post(r *http.Request) (*http.Response, error) {
 		return nil, r.Context().Err()
 	case own:
 		resp := response(200, "application/json", strings.NewReader(reply))
-		if m.Method == mcp.Initialize {
+		if m.Method == mcp.Initialize && !forgets {
 			resp.Header.Set(mcp.HeaderSession, "s")
 		}
 		return resp, nil

@@ -5,7 +5,7 @@
 //
 // Path through the files: config.go is the table, remote.go picks the lane of a call, lane.go
 // is that lane and tend.go keeps it up, conn.go is one conversation, ask.go what
-// its server asks, hello.go begins it in the server's era, watch.go is
+// its server asks, hello.go begins it in the server's era, eras.go says in which if it has both, watch.go is
 // what a lane wants to be told of. The wires: pipe.go is a program; stream.go is Streamable HTTP, with
 // refuse.go for what a refusal means, resume.go for streams that break off and mirror.go for the
 // headers; sse.go and plain.go are the older ways; web.go is what they share. rpc.go is the plain call
@@ -47,6 +47,7 @@ type Deps struct {
 type laneKey struct {
 	class string // what its client can answer
 	owner string // whose it is alone; "" in a class for all of that class
+	older bool   // greeted with initialize, at a server that speaks the newer era
 }
 
 // Remote is one server.
@@ -58,15 +59,18 @@ type Remote struct {
 	mirrors  mirrors // what its tools want in headers
 	sole     bool    // there is only one client: it has the shared lane
 
-	mu       sync.Mutex
-	shared   *Lane
-	lanes    map[laneKey]*Lane
-	sse      bool          // it speaks HTTP+SSE, though the table does not say so
-	era      mcp.Era       // 0 until it was met
-	framing  frame.Framing // the framing to begin with
-	stumbled bool          // it could not be greeted the last time
-	closed   bool
-	sweep    *time.Timer
+	mu         sync.Mutex
+	shared     *Lane
+	lanes      map[laneKey]*Lane
+	sse        bool          // it speaks HTTP+SSE, though the table does not say so
+	era        mcp.Era       // 0 until it was met
+	older      olderSupport  // whether a server of the newer era speaks the older one too
+	trying     *Lane         // the lane that finds out
+	listsOlder bool          // it says that it does
+	framing    frame.Framing // the framing to begin with
+	stumbled   bool          // it could not be greeted the last time
+	closed     bool
+	sweep      *time.Timer
 }
 
 // NewRemote makes a server of a valid entry with resolved secrets. Nothing is started.
@@ -129,7 +133,7 @@ func fingerprint(s Server) string {
 // met remembers the era of a server that was greeted.
 func (r *Remote) met(h Hello) {
 	r.mu.Lock()
-	r.era, r.stumbled = h.Era, false
+	r.era, r.stumbled, r.older, r.listsOlder = h.Era, false, olderUnknown, h.older
 	r.mu.Unlock()
 }
 
@@ -168,10 +172,14 @@ type Who struct {
 // only in its replies, or on the stream of the call that made it ask. Any other has a lane that
 // is its own: for as long as its session lives, or, without a session, for one call at a time. Which
 // of these a server is, is known when it has been met: until then a client that it could ask waits.
+// A session of the older era that can be asked has a lane of its own at a server of both eras, too.
 func (r *Remote) Pick(ctx context.Context, who Who) (*Lane, func(), error) {
 	free := func() {}
 	if err := r.meet(ctx, who); err != nil {
 		return nil, free, err
+	}
+	if l, err := r.pickOlder(ctx, who); l != nil || err != nil {
+		return l, free, err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -181,10 +189,10 @@ func (r *Remote) Pick(ctx context.Context, who Who) (*Lane, func(), error) {
 	case r.sole, r.entry.Shared, r.era != mcp.EraLegacy, !who.Client.Answers(), r.entry.RPC != "":
 		return r.shared, free, nil
 	case who.Session != "":
-		l, err := r.own(laneKey{Class(who.Client), "session " + who.Session}, who.Client, who.Owner)
+		l, err := r.own(laneKey{Class(who.Client), "session " + who.Session, false}, who.Client, who.Owner)
 		return l, free, err
 	case r.entry.URL != "" && r.entry.Transport == "http" && !r.sse:
-		l, err := r.own(laneKey{Class(who.Client), "subject " + who.Subject}, who.Client, nil)
+		l, err := r.own(laneKey{Class(who.Client), "subject " + who.Subject, false}, who.Client, nil)
 		return l, free, err
 	}
 	return r.borrow(who)
@@ -202,11 +210,14 @@ func (r *Remote) meet(ctx context.Context, who Who) error {
 	return err
 }
 
-// Class names what a client can answer: a server may offer different things to clients of
-// different classes.
+// Class names what a client can answer, and in which era: a server may offer different things to
+// clients of different classes.
 func Class(c mcp.Client) string {
-	if !c.Answers() {
+	switch {
+	case !c.Answers():
 		return ""
+	case mcp.EraOf(c.Version) == mcp.EraLegacy:
+		return mcp.EraLegacy.String() + " " + string(c.Capabilities)
 	}
 	return string(c.Capabilities)
 }
@@ -230,7 +241,7 @@ func (r *Remote) own(key laneKey, client mcp.Client, owner Peer) (*Lane, error) 
 func (r *Remote) borrow(who Who) (*Lane, func(), error) {
 	class := Class(who.Client)
 	for n := 0; ; n++ {
-		key := laneKey{class, fmt.Sprintf("call %s %d", who.Subject, n)}
+		key := laneKey{class, fmt.Sprintf("call %s %d", who.Subject, n), false}
 		l, err := r.own(key, who.Client, nil)
 		if err != nil {
 			return nil, func() {}, err

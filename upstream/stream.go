@@ -58,9 +58,16 @@ func newStream(r *Remote, c *Conn) *stream {
 func (r *Remote) dialStream(ctx context.Context, c *Conn, l *Lane) (*Conn, error) {
 	s := newStream(r, c)
 	c.wire = s
-	err := s.greet(ctx, r.knownEra(), l.client)
+	err := s.greet(ctx, r.order(l), l.client)
+	if err == nil && l.key.older {
+		err = s.checkSession()
+	}
 	if err == nil {
 		return c, nil
+	}
+	if l.key.older {
+		c.end(err)
+		return nil, olderFailure(err, false)
 	}
 	if s.older.Load() && c.Why() == nil {
 		s.stop()
@@ -82,27 +89,58 @@ func (r *Remote) dialStream(ctx context.Context, c *Conn, l *Lane) (*Conn, error
 // doubt forgets the era of a server that does not keep to it.
 func (r *Remote) doubt() {
 	r.mu.Lock()
-	r.era = 0
+	r.era, r.older = 0, olderUnknown
 	r.mu.Unlock()
 }
 
 // greet finds out the server's era, unless it is known to be the older one. The newer one is asked
-// for each time: it may have come.
-func (s *stream) greet(ctx context.Context, era mcp.Era, client mcp.Client) error {
-	if era != mcp.EraLegacy {
+// for each time: it may have come. For a client of the older era, a server that has both is greeted in
+// the older one after that.
+func (s *stream) greet(ctx context.Context, order greetOrder, client mcp.Client) error {
+	if order != olderOnly {
 		s.speak(tongue{modern: true, version: mcp.V20260728})
 		probe, cancel := context.WithTimeout(ctx, probeTime)
 		defer cancel()
 		known, err := s.conn.discover(probe, client)
+		if known && order == olderFirst && s.greetOlderToo(ctx, client) {
+			return nil
+		}
 		if known || err != nil {
 			s.greeted.Store(err == nil)
 			return err
 		}
 	}
+	return s.greetOlder(ctx, client)
+}
+
+// greetOlderToo greets a server that has answered in the newer era in the older one. Where that
+// fails, or gives no session, the newer one is spoken on.
+func (s *stream) greetOlderToo(ctx context.Context, client mcp.Client) bool {
+	hello, spoken := s.conn.hello, s.spoken()
+	try, cancel := context.WithTimeout(ctx, probeTime)
+	defer cancel()
+	s.speak(tongue{})
+	if err := s.conn.initialize(try, client); err == nil && s.spoken().session != "" {
+		s.openStream(ctx)
+		return true
+	}
+	s.conn.hello = hello
+	s.speak(spoken)
+	return false
+}
+
+// greetOlder begins a session of the older era.
+func (s *stream) greetOlder(ctx context.Context, client mcp.Client) error {
 	s.speak(tongue{})
 	if err := s.conn.initialize(ctx, client); err != nil {
 		return err
 	}
+	s.openStream(ctx)
+	return nil
+}
+
+// openStream opens the stream of what belongs to no call, once the server was greeted.
+func (s *stream) openStream(ctx context.Context) {
 	s.greeted.Store(true)
 	// A server may ask on its own stream as soon as it is called: the stream is there before.
 	answered := make(chan struct{})
@@ -112,7 +150,6 @@ func (s *stream) greet(ctx context.Context, era mcp.Era, client mcp.Client) erro
 	case <-time.After(streamWait):
 	case <-ctx.Done():
 	}
-	return nil
 }
 
 func (s *stream) speak(t tongue) {

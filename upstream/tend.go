@@ -27,6 +27,11 @@ func (l *Lane) run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
+		if conn == nil && l.remote.isDeclined(l, err) {
+			slog.Info("server speaks the newer era only: it cannot ask clients of the older one", "server", l.Server(), "reason", err)
+			l.remote.refuseOlder(l)
+			return
+		}
 		// A program that ends before it was of any use is broken; one that was killed in the midst of
 		// its work is not, nor is a far server that forgot a session.
 		l.down(err, conn != nil && (l.remote.isFar() || conn.useful.Load() || time.Since(began) >= steadyAfter))
@@ -111,7 +116,7 @@ func (l *Lane) tend(ctx context.Context, conn *Conn) error {
 			return nil
 		case <-l.suspect:
 			if err := l.probe(ctx, conn); err != nil && ctx.Err() == nil {
-				l.remote.doubt()
+				l.doubt()
 				return fmt.Errorf("the server changed: %w", err)
 			}
 		case <-tick:
@@ -119,6 +124,15 @@ func (l *Lane) tend(ctx context.Context, conn *Conn) error {
 				return fmt.Errorf("the health probe failed: %w", err)
 			}
 		}
+	}
+}
+
+// doubt forgets what was learned of the server when this lane greeted it.
+func (l *Lane) doubt() {
+	if l.key.older {
+		l.remote.doubtOlder()
+	} else {
+		l.remote.doubt()
 	}
 }
 
@@ -139,7 +153,11 @@ func (l *Lane) probe(ctx context.Context, conn *Conn) error {
 }
 
 func (l *Lane) up(conn *Conn) {
-	l.remote.met(conn.hello) // who waits for the lane goes by its era
+	if l.key.older {
+		l.remote.metOlder()
+	} else {
+		l.remote.met(conn.hello) // who waits for the lane goes by its era
+	}
 	l.mu.Lock()
 	l.conn = conn
 	l.used = time.Now()

@@ -27,6 +27,8 @@ type era string
 const (
 	legacy era = "legacy"
 	modern era = "modern"
+
+	both era = "both" // of a server: it speaks either, as it comes
 )
 
 func (e era) version() string {
@@ -186,11 +188,18 @@ func (e era) door(to string) (*httptest.Server, error) {
 	})), nil
 }
 
-// reference is the Go SDK's everything-server, in one era only, over stdio or HTTP.
+// reference is the Go SDK's everything-server over stdio or HTTP, in one era only or as it comes. As
+// it comes over HTTP it is stateless, and cannot ask its clients in either era; "http with sessions" is how
+// its SDK serves both eras in full: a handler with sessions for the older one beside it, at one address.
 func (e era) reference(t *testing.T, transport string) server {
 	t.Helper()
-	if transport == "stdio" {
+	switch {
+	case e == both && transport == "stdio":
+		return server{Command: []string{everythingServer.path(t)}}
+	case transport == "stdio":
 		return e.only(t, everythingServer.path(t))
+	case e == both && transport == "http with sessions":
+		return server{URL: besides(t, legacy.listening(t), modern.listening(t)), Transport: "http"}
 	}
 	to := e.listening(t)
 	if e == modern {
@@ -209,11 +218,34 @@ func (e era) listening(t *testing.T) string {
 	t.Helper()
 	address := "127.0.0.1:" + freePort(t)
 	// Its stateful mode is its legacy one: it knows server/discover, but offers no modern version.
-	cmd := exec.Command(everythingServer.path(t), "-http="+address, "-stateless="+strconv.FormatBool(e == modern))
+	cmd := exec.Command(everythingServer.path(t), "-http="+address, "-stateless="+strconv.FormatBool(e != legacy))
 	p := start(t, "everything-server", cmd)
 	to := "http://" + address + "/mcp"
 	listening(t, p, to)
 	return to
+}
+
+// besides is one address for two servers: requests of the newer era go to one, all else to the other.
+func besides(t *testing.T, older, newer string) string {
+	t.Helper()
+	to := map[bool]*httputil.ReverseProxy{}
+	for isNewer, address := range map[bool]string{false: older, true: newer} {
+		target, err := url.Parse(address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		to[isNewer] = &httputil.ReverseProxy{FlushInterval: -1, Rewrite: func(r *httputil.ProxyRequest) {
+			r.Out.URL, r.Out.Host = target, target.Host
+		}}
+	}
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		to[r.Header.Get("Mcp-Protocol-Version") == modern.version()].ServeHTTP(w, r)
+	}))
+	t.Cleanup(func() {
+		front.CloseClientConnections()
+		front.Close()
+	})
+	return front.URL
 }
 
 // transport reaches a server without a gateway.

@@ -3,8 +3,8 @@
 // the Inspector; and the SDKs of OpenAI and Anthropic, for npm and for Go.
 //
 // Path through the files: main_test.go builds and finds the programs, process_test.go runs them,
-// gateway_test.go runs ctxgate among them. era_test.go makes a server that speaks both eras speak
-// only one. suite_test.go runs the conformance suite and reads what it found; server_test.go puts
+// gateway_test.go runs ctxgate among them. era_test.go has the reference server as it comes, and makes it speak
+// one era only. suite_test.go runs the conformance suite and reads what it found; server_test.go puts
 // it in front of the gateway, client_test.go behind it (browser_test.go is the user who lets the
 // gateway in), known_test.go holds what one era cannot say in the other's words. document_test.go
 // is the check that the user's document asks for. world_test.go gives four servers to the SDKs:

@@ -17,6 +17,18 @@ func TestServerConformance(t *testing.T) {
 	}
 }
 
+// A server that speaks both eras is spoken to in its client's: with the reference server as it comes
+// behind the gateway nothing fails, whichever era the client is of. Over HTTP, as it comes, the server is
+// stateless: what it cannot ask an older client through the gateway it cannot ask it directly either
+// (TestServerSuiteDirect).
+func TestServerConformanceBothEras(t *testing.T) {
+	for _, client := range []era{legacy, modern} {
+		for _, transport := range []string{"stdio", "http with sessions", "http"} {
+			t.Run(client.version()+"/"+transport, func(t *testing.T) { conform(t, client, both, transport) })
+		}
+	}
+}
+
 func conform(t *testing.T, client, upstream era, transport string) {
 	up := upstream.reference(t, transport)
 	up.ID, up.Prefix = "reference", "never"
