@@ -105,31 +105,6 @@ func (r *reach) tell(err error) error {
 	return fmt.Errorf("%.*s", mostText, err.Error())
 }
 
-// nearness is how close an address is to the gateway. What is nearest is reached by the fewest.
-type nearness int
-
-const (
-	far     nearness = iota // the internet
-	inside                  // a private network
-	here                    // this machine
-	nowhere                 // where no server is: link-local (a cloud's metadata), multicast
-)
-
-var carrier = netip.MustParsePrefix("100.64.0.0/10") // RFC 6598
-
-func nearnessOf(ip netip.Addr) nearness {
-	ip = ip.Unmap()
-	switch {
-	case ip.IsLoopback():
-		return here
-	case !ip.IsValid(), ip.IsUnspecified(), ip.IsMulticast(), ip.IsLinkLocalUnicast():
-		return nowhere
-	case ip.IsPrivate(), carrier.Contains(ip):
-		return inside
-	}
-	return far
-}
-
 // allowed is the nearest that the server may send the gateway to. A name is believed to be on a
 // private network, but never on this machine: whoever owns it can point it anywhere.
 func (r *reach) allowed(ctx context.Context) nearness {

@@ -25,6 +25,50 @@ func TestNearness(t *testing.T) {
 	}
 }
 
+// An IPv6 address that a translator or a tunnel turns into an IPv4 address is as near as that one.
+func TestEmbeddedAddressesCountAsWhatTheyEmbed(t *testing.T) {
+	for address, want := range map[string]nearness{
+		// NAT64, well-known prefix
+		"64:ff9b::7f00:1": here, "64:ff9b::a00:1": inside, "64:ff9b::a9fe:a9fe": nowhere, "64:ff9b::808:808": far,
+		"64:ff9b::": nowhere, "64:ff9b::6440:1": inside,
+		// NAT64, local prefix, embedded at /96, /64, /56 and /48
+		"64:ff9b:1::7f00:1": here, "64:ff9b:1::808:808": far, "64:ff9b:1::a9fe:a9fe": nowhere, "64:ff9b:1:0:a9:fea9:fe00:0": nowhere,
+		"64:ff9b:1:a9:fe:a9fe::": nowhere, "64:ff9b:1:a9fe:a9:fe00::": nowhere, "64:ff9b:1:a9fe:a9:fe00::1": nowhere, "64:ff9b:1:7f00:0:100::": here,
+		"64:ff9b:1:808:8:800::": far, "64:ff9b:1::1": nowhere,
+		// 6to4
+		"2002:7f00:1::1": here, "2002:a9fe:a9fe::": nowhere, "2002:c0a8:1::1": inside, "2002:808:808::1": far,
+		// Teredo: server, and client inverted
+		"2001:0:a9fe:a9fe::": nowhere, "2001:0:808:808:0:0:80ff:fffe": here, "2001:0:808:808:0:0:f5ff:fffe": inside, "2001:0:808:808:0:0:f7f7:f7f7": far,
+		// IPv4-compatible, IPv4-translated, IPv4-mapped with a zone
+		"::7f00:1": here, "::a00:1": inside, "::a9fe:a9fe": nowhere, "::ffff:0:7f00:1": here, "::ffff:0:a9fe:a9fe": nowhere, "::ffff:a9fe:a9fe": nowhere,
+		// ISATAP, with either bit
+		"2606:4700::5efe:7f00:1": here, "2606:4700::200:5efe:a9fe:a9fe": nowhere, "2606:4700::5efe:808:808": far,
+		// addresses that no authorization server has
+		"0.1.2.3": nowhere, "255.255.255.255": nowhere, "240.0.0.1": nowhere, "192.0.0.192": nowhere, "100.100.100.200": nowhere,
+		"168.63.129.16": nowhere, "fd00:ec2::254": nowhere, "fec0::1": inside, "198.18.0.1": inside, "fe80::1%lo": nowhere,
+	} {
+		if got := nearnessOf(netip.MustParseAddr(address)); got != want {
+			t.Errorf("%s is %d, want %d", address, got, want)
+		}
+	}
+}
+
+// A host that only the system's resolver reads as an address (decimal, octal, hexadecimal, short) is
+// looked at when it is dialled, not as it is written.
+func TestReachLooksAtTheDialledAddress(t *testing.T) {
+	local := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("it was reached") }))
+	defer local.Close()
+	_, port, _ := strings.Cut(strings.TrimPrefix(local.URL, "http://"), ":")
+	client := newReach("https://8.8.8.8/mcp").client()
+	for _, host := range []string{"2130706433", "0x7f000001", "0177.0.0.1", "127.1", "localhost", "LOCALHOST", "[::ffff:127.0.0.1]", "0.0.0.0", "[::]"} {
+		resp, err := client.Get("http://" + host + ":" + port)
+		if err == nil {
+			resp.Body.Close()
+			t.Errorf("%s was reached", host)
+		}
+	}
+}
+
 // A server cannot send the gateway to a place that is nearer than itself: not to this machine, not
 // to a cloud's metadata.
 func TestReachNoNearer(t *testing.T) {
