@@ -25,6 +25,7 @@ import (
 	"github.com/ctxgate/ctxgate/grant"
 	"github.com/ctxgate/ctxgate/hub"
 	"github.com/ctxgate/ctxgate/internal/membudget"
+	"github.com/ctxgate/ctxgate/limit"
 	"github.com/ctxgate/ctxgate/meter"
 	"github.com/ctxgate/ctxgate/prunerd"
 	"github.com/ctxgate/ctxgate/recall"
@@ -45,6 +46,7 @@ type App struct {
 	chat      *chat.Door
 	pruner    *prunerd.Server
 	grants    *grant.Desk
+	limiter   *limit.Limiter // of every door
 	main      front.Swap
 	prune     front.Swap // the pruner's listener
 	admin     front.Swap // the operator's
@@ -73,6 +75,9 @@ func New(ctx context.Context, cfg config.Config, opts Options) (_ *App, err erro
 			err = errors.Join(err, a.release())
 		}
 	}()
+	if err := cfg.CheckExposed(); err != nil {
+		return nil, err
+	}
 	vault, metrics, err := a.build(ctx, false)
 	if err != nil {
 		return nil, err
@@ -106,6 +111,7 @@ func (a *App) found(ctx context.Context) (*Vault, *http.Transport, error) {
 	transport := upstream.NewTransport()
 	a.onRelease(func() error { transport.CloseIdleConnections(); return nil })
 
+	a.limiter = limit.New(a.cfg.Limit, time.Now)
 	a.pruner, err = newPruner(a.cfg, vault, transport, a.opts)
 	if err != nil {
 		return nil, nil, err
@@ -137,7 +143,7 @@ func (a *App) build(ctx context.Context, sole bool) (*Vault, *meter.Meter, error
 	a.onRelease(func() error { a.grants.Close(); return nil })
 
 	a.door, err = hub.New(settings(a.cfg), hub.Deps{
-		Transport: a.grants, Recall: vault.Recall, Meter: metrics, Secret: vault.Root, Env: a.opts.Env,
+		Transport: a.grants, Recall: vault.Recall, Meter: metrics, Limiter: a.limiter, Secret: vault.Root, Env: a.opts.Env,
 		Budget: a.budget, Sole: sole, Own: a.own(), Version: a.opts.Version,
 	})
 	if err != nil {
@@ -145,19 +151,19 @@ func (a *App) build(ctx context.Context, sole bool) (*Vault, *meter.Meter, error
 	}
 	a.onRelease(func() error { a.door.Close(); return nil })
 	a.chat = chat.New(chatSettings(a.cfg), chat.Deps{
-		Transport: transport, Meter: metrics, Shrink: chat.Mask(vault.Recall, time.Now), Recall: vault.Recall, Budget: a.budget,
+		Transport: transport, Meter: metrics, Limiter: a.limiter, Shrink: chat.Mask(vault.Recall, time.Now), Recall: vault.Recall, Budget: a.budget,
 	})
 	return vault, metrics, nil
 }
 
 // settings is the part of the configuration that the hub needs.
 func settings(cfg config.Config) hub.Settings {
-	return hub.Settings{Hub: cfg.Hub, HTTP: cfg.Front.HTTP, Auth: cfg.Auth, Limit: cfg.Limit, Upstream: cfg.Upstream}
+	return hub.Settings{Hub: cfg.Hub, HTTP: cfg.Front.HTTP, Auth: cfg.Auth, Upstream: cfg.Upstream}
 }
 
 // chatSettings is the part of it that the LLM door needs.
 func chatSettings(cfg config.Config) chat.Settings {
-	return chat.Settings{Chat: cfg.Chat, HTTP: cfg.Front.HTTP, Auth: cfg.Auth, Limit: cfg.Limit}
+	return chat.Settings{Chat: cfg.Chat, HTTP: cfg.Front.HTTP, Auth: cfg.Auth}
 }
 
 // Stdio serves one client on stdin and stdout, until it leaves or ctx ends.
@@ -201,10 +207,8 @@ func (a *App) openMain(ctx context.Context, store *state.Store) error {
 // mainHandler is everything the main listener serves, as a configuration has it.
 func (a *App) mainHandler(cfg config.Config, store *state.Store) http.Handler {
 	limits := cfg.Front.HTTP
-	guard := front.NewGuard(cfg.Front.Listen, limits.AllowedHosts)
-	if !guard.Local() && !cfg.Auth.Token.IsSet() {
-		slog.Warn("whoever can reach the main listener may use every server, and every provider with its configured key: set auth_token", "listen", cfg.Front.Listen)
-	}
+	guard := front.NewGuard(cfg.Front.Listen, limits)
+	warnExposed("main", cfg.Front.Listen, cfg)
 	guarded := http.NewServeMux()
 	a.door.Routes(guarded)
 
@@ -239,6 +243,13 @@ func (a *App) mainHandler(cfg config.Config, store *state.Store) http.Handler {
 	})
 }
 
+// warnExposed says what whoever reaches a listener may do where no credential is asked for.
+func warnExposed(name, address string, cfg config.Config) {
+	if address != "" && !front.IsLocal(address) && !cfg.Auth.Token.IsSet() {
+		slog.Warn("the listener is open to everybody who can reach it: set auth_token, or keep it to loopback", "listener", name, "listen", address)
+	}
+}
+
 // openAdmin opens the listener that the operator uses.
 func (a *App) openAdmin(ctx context.Context, metrics *meter.Meter) error {
 	cfg := a.cfg.Admin
@@ -264,7 +275,7 @@ func (a *App) adminHandler(cfg config.Config) (http.Handler, error) {
 	admin.Routes(mux, a.metrics.Handler(), hub.Refuse)
 	admin.Savings(mux, a.metrics.Savings, hub.Refuse)
 	limits := cfg.Front.HTTP
-	guard := front.NewGuard(cfg.Admin.Listen, limits.AllowedHosts)
+	guard := front.NewGuard(cfg.Admin.Listen, limits)
 	gate := auth.New(auth.Config{Token: token})
 	return front.Wrap(mux, front.Chain(gate, guard, limits, a.budget, hub.Refuse, nil)...), nil
 }

@@ -71,7 +71,7 @@ func TestOpenListenerIsSaid(t *testing.T) {
 		slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
 		a.mainHandler(cfg, a.store)
 		slog.SetDefault(before)
-		if said := strings.Contains(log.String(), "set auth_token"); said != c.said {
+		if said := strings.Contains(log.String(), "open to everybody"); said != c.said {
 			t.Errorf("%+v: said is %t: %s", c, said, log.String())
 		}
 	}

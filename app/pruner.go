@@ -92,9 +92,10 @@ func warnKey(cfg prunerd.Config) {
 func (a *App) prunerHandler(cfg config.Config) http.Handler {
 	limits := cfg.Front.HTTP
 	limits.MaxRequestBytes = max(limits.MaxRequestBytes, cfg.Pruner.MaxRequestBytes())
-	guard := front.NewGuard(cfg.Pruner.Address(), limits.AllowedHosts)
+	guard := front.NewGuard(cfg.Pruner.Address(), limits)
+	warnExposed("pruner", cfg.Pruner.Address(), cfg)
 	gate := auth.New(cfg.Auth)
-	door := a.pruner.Handler(prunerd.Door{Gate: gate, HTTP: limits, Refuse: hub.Refuse, MaxDepth: cfg.Hub.MaxDepth})
+	door := a.pruner.Handler(prunerd.Door{Gate: gate, Limiter: a.limiter, HTTP: limits, Refuse: hub.Refuse, MaxDepth: cfg.Hub.MaxDepth})
 	doors := front.Wrap(door, front.Chain(gate, guard, limits, a.budget, hub.Refuse, prunerd.ReadsToken)...)
 
 	// Health needs no credentials, and is asked too often for the log.

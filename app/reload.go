@@ -88,11 +88,14 @@ func (a *App) reload(cfg config.Config) ReloadReport {
 			r.Applied = append(r.Applied, d.Key)
 		}
 	}
+	next := cfg
+	next.KeepUntilRestart(a.cfg)
+	if err := a.checkExposed(next, cfg); err != nil {
+		return ReloadReport{Applied: []string{}, NeedsRestart: r.NeedsRestart, Failed: "listen", Error: err.Error()}
+	}
 	if len(r.Applied) == 0 {
 		return r
 	}
-	next := cfg
-	next.KeepUntilRestart(a.cfg)
 	if part, err := applyParts(a.reloadParts(), a.cfg, next); err != nil {
 		return ReloadReport{Applied: []string{}, NeedsRestart: r.NeedsRestart, Failed: part, Error: err.Error()}
 	}
@@ -112,6 +115,7 @@ func (a *App) reloadParts() []reloadPart {
 		{"admin", a.applyAdmin},
 		{"servers", a.applyHub},
 		{"providers", a.applyChat},
+		{"rate_limit_per_minute", a.applyLimit},
 		{"mcp_pruner", a.applyPruner},
 		{"http", a.applyHTTP},
 		{"log", a.applyLog},
@@ -170,6 +174,23 @@ func (a *App) applyChat(cfg config.Config) error {
 		a.chat.Apply(chatSettings(cfg))
 	}
 	return nil
+}
+
+func (a *App) applyLimit(cfg config.Config) error {
+	a.limiter.Apply(cfg.Limit)
+	return nil
+}
+
+// checkExposed refuses a configuration with which the main listener, as it is or as it would be at the
+// next start, is open to everybody though nobody said so. Who has no main listener is not asked.
+func (a *App) checkExposed(running, restarted config.Config) error {
+	if a.store == nil {
+		return nil
+	}
+	if err := running.CheckExposed(); err != nil {
+		return err
+	}
+	return restarted.CheckExposed()
 }
 
 // applyHTTP makes the handlers of the main listener anew, after the parts they lead to.

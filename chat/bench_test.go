@@ -31,7 +31,7 @@ func BenchmarkProxy(b *testing.B) {
 	door := chat.New(cfg, chat.Deps{Transport: transport, Meter: meter.New("test", func() (meter.Store, bool) { return meter.Store{}, true })})
 	for size, messages := range map[string]int{"2KB": 4, "200KB": 400, "2MB": 4000} {
 		body := `{"model":"m","messages":[` + strings.Repeat(`{"role":"user","content":"`+strings.Repeat("some text\\n", 45)+`"},`, messages) + `{}]}`
-		for name, h := range map[string]http.Handler{"bare": bare, "door": door.Handler(front.NewGuard("127.0.0.1:8000", nil))} {
+		for name, h := range map[string]http.Handler{"bare": bare, "door": door.Handler(front.NewGuard("127.0.0.1:8000", front.HTTP{}))} {
 			b.Run(size+"/"+name, func(b *testing.B) {
 				srv := httptest.NewServer(h)
 				defer srv.Close()

@@ -32,7 +32,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/ctxgate/ctxgate/auth"
 	"github.com/ctxgate/ctxgate/fault"
@@ -62,6 +61,7 @@ const bareMost = 1 << 15
 type Deps struct {
 	Transport http.RoundTripper // must not unpack replies
 	Meter     *meter.Meter
+	Limiter   *limit.Limiter // of all doors; nil: nobody is limited
 	Shrink    Shrink         // nil: nothing is shrunk
 	Recall    *recall.Recall // nil: nothing can be read back
 	Budget    *membudget.Budget
@@ -69,10 +69,9 @@ type Deps struct {
 
 // Settings is the part of the configuration that a door needs.
 type Settings struct {
-	Chat  Config
-	HTTP  front.HTTP
-	Auth  auth.Config
-	Limit limit.Config
+	Chat Config
+	HTTP front.HTTP
+	Auth auth.Config
 }
 
 // plan is everything that one configuration decides. A request is served under one plan.
@@ -80,7 +79,6 @@ type plan struct {
 	Settings
 	gate      *auth.Gate
 	asks      bool // clients must know a token
-	limiter   *limit.Limiter
 	providers []*provider
 	talks     *history.Recent
 }
@@ -97,10 +95,7 @@ func New(s Settings, d Deps) *Door {
 func (d *Door) Apply(s Settings) {
 	s.HTTP.MaxRequestBytes = s.Chat.LLM.MaxRequestBytes
 	old := d.plan.Load()
-	p := &plan{Settings: s, gate: auth.New(s.Auth), asks: s.Auth.Token.Reveal() != "", limiter: limit.New(s.Limit, time.Now)}
-	if old != nil && old.Limit == s.Limit {
-		p.limiter = old.limiter // what clients have used up stays used up
-	}
+	p := &plan{Settings: s, gate: auth.New(s.Auth), asks: s.Auth.Token.Reveal() != ""}
 	if p.talks = old.recent(s.Chat.LLM.RecentBytes); p.talks == nil {
 		p.talks = history.NewRecent(int(s.Chat.LLM.RecentBytes), maxDepth)
 	}

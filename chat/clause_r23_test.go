@@ -78,7 +78,7 @@ func newShortcut(d *dialogue, events []string, p history.Policy, c chat.Cache, m
 			return out
 		}
 	}
-	s.handler = chat.New(cfg, deps).Handler(front.NewGuard("127.0.0.1:8000", nil))
+	s.handler = chat.New(cfg, deps).Handler(front.NewGuard("127.0.0.1:8000", front.HTTP{}))
 	return s
 }
 

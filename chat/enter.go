@@ -104,9 +104,7 @@ func endToEnd(in http.Header) http.Header {
 
 // admit is asked once for every request. The function it returns gives the place back.
 func (d *Door) admit(p *plan, who auth.Caller) (func(), error) {
-	if wait, ok := p.limiter.Take(who.Subject()); !ok {
-		err := fault.New(fault.RateLimited, "Rate limit exceeded")
-		err.RetryAfter = wait
+	if err := d.deps.Limiter.Admit(who.Subject()); err != nil {
 		return nil, err
 	}
 	if d.busy.Add(1) > int64(p.Chat.LLM.MaxConcurrent) {

@@ -8,11 +8,13 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/ctxgate/ctxgate/chat"
 	"github.com/ctxgate/ctxgate/internal/secret"
+	"github.com/ctxgate/ctxgate/limit"
 )
 
 // Whose credentials go where: the configured key in place of everything, else the client's own; the
@@ -161,7 +163,7 @@ func TestTooManyAtOnce(t *testing.T) {
 
 func TestRateLimit(t *testing.T) {
 	f := newFar(t, says(200, "{}"))
-	g := open(t, []chat.Provider{provider("p", "openai", f.URL)}, func(s *chat.Settings, _ *chat.Deps) { s.Limit.PerMinute = 1 })
+	g := open(t, []chat.Provider{provider("p", "openai", f.URL)}, func(_ *chat.Settings, d *chat.Deps) { d.Limiter = limit.New(limit.Config{PerMinute: 1}, time.Now) })
 	for i, want := range []int{200, 429} {
 		resp, body := g.post(t, "/v1/responses", "{}", nil)
 		if resp.StatusCode != want || want == 429 && (resp.Header.Get("Retry-After") == "" || !strings.Contains(body, "rate_limit_exceeded")) {

@@ -183,7 +183,7 @@ func open(t *testing.T, providers []chat.Provider, options ...option) *gate {
 		t.Fatal(problems)
 	}
 	g.door = chat.New(g.cfg, deps)
-	g.main.Set(g.door.Handler(front.NewGuard("127.0.0.1:8000", nil)))
+	g.main.Set(g.door.Handler(front.NewGuard("127.0.0.1:8000", front.HTTP{})))
 	g.Server = httptest.NewServer(&g.main)
 	t.Cleanup(func() { g.Client().CloseIdleConnections(); g.Close(); transport.CloseIdleConnections() })
 	return g
@@ -193,7 +193,7 @@ func open(t *testing.T, providers []chat.Provider, options ...option) *gate {
 func (g *gate) reload(providers ...chat.Provider) {
 	g.cfg.Chat.Providers = providers
 	g.door.Apply(g.cfg)
-	g.main.Set(g.door.Handler(front.NewGuard("127.0.0.1:8000", nil)))
+	g.main.Set(g.door.Handler(front.NewGuard("127.0.0.1:8000", front.HTTP{})))
 }
 
 // do sends a request and gives the answer, whose body is the caller's to close.

@@ -172,6 +172,13 @@ func (c Config) validate() []error {
 	return problems
 }
 
+// CheckExposed refuses a main listener beyond loopback that asks for no credential, unless anonymous says
+// that this is meant. It is asked where that listener is opened: other commands have none.
+func (c Config) CheckExposed() error { return c.Front.CheckExposed(c.Auth.Token.IsSet()) }
+
+// CheckExposed is [Config.CheckExposed] with the line of the file.
+func (l Loaded) CheckExposed() Problems { return l.File.Problems("", l.Config.CheckExposed()) }
+
 // Resolve follows every reference to a secret. The two that can be made at the first start are
 // left empty when nobody set them.
 func (l *Loaded) Resolve(env Env) Problems {

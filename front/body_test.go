@@ -42,7 +42,7 @@ func post(t *testing.T, budget *membudget.Budget, token string, body io.Reader, 
 		}
 		_, _ = w.Write(bytes.ToUpper(body[:5]))
 	})
-	h := front.Wrap(door, front.Chain(gate, front.NewGuard("127.0.0.1:8000", nil), cfg, budget, refuse, func(*http.Request) bool { return true })...)
+	h := front.Wrap(door, front.Chain(gate, front.NewGuard("127.0.0.1:8000", front.HTTP{}), cfg, budget, refuse, func(*http.Request) bool { return true })...)
 	from := &counted{Reader: body}
 	r := httptest.NewRequest(http.MethodPost, "http://127.0.0.1:8000/mcp", from)
 	r.ContentLength = size

@@ -36,7 +36,7 @@ func chained(h http.HandlerFunc) http.Handler {
 	cfg := front.Default().HTTP
 	cfg.MaxRequestBytes = 10
 	gate := auth.New(auth.Config{Token: secret.Parse("hush")})
-	return front.Wrap(h, front.Chain(gate, front.NewGuard("127.0.0.1:8000", nil), cfg, nil, refuse, nil)...)
+	return front.Wrap(h, front.Chain(gate, front.NewGuard("127.0.0.1:8000", front.HTTP{}), cfg, nil, refuse, nil)...)
 }
 
 // logged catches the log of a test.

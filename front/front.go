@@ -31,15 +31,26 @@ type Config struct {
 	// http:// and the listener's address.
 	PublicURL string `key:"public_url" reload:"restart"`
 
+	// Serve everybody where the main listener is not on a loopback address and no auth_token is set.
+	// Default false: such a gateway does not start. The variable CTXGATE_ANONYMOUS=1 sets it too.
+	Anonymous bool `key:"anonymous"`
+
 	// Limits of HTTP, for every listener.
 	HTTP HTTP `key:"http"`
 }
 
 // HTTP holds the limits of a listener.
 type HTTP struct {
-	// Host names, besides loopback ones, under which a listener on a loopback address may be
-	// asked. Default none: a page that points its own name at this machine is refused.
+	// The host names under which every listener may be asked, with a port or for any; loopback names and
+	// the address itself always work. Default none: a listener on a loopback address then answers to those
+	// alone, so that a page that points its own name at this machine is refused; one beyond loopback answers
+	// to any name, but not to web pages under it.
 	AllowedHosts []string `key:"allowed_hosts"`
+
+	// The origins of web pages, such as "https://app.example.com", that may use every listener and read the
+	// replies (CORS). Default none: a request whose Origin is not its Host is refused unless its Content-Type
+	// is application/json, which browsers do not send to other origins without asking first.
+	AllowedOrigins []string `key:"allowed_origins"`
 
 	// The largest request body; a size. Default 64MiB. Zero is refused.
 	MaxRequestBytes unit.Bytes `key:"max_request_bytes"`
@@ -104,7 +115,27 @@ func (c Config) Validate() []error {
 			problems = append(problems, fmt.Errorf("http.%s: must be positive", limit.key))
 		}
 	}
+	for i, host := range c.HTTP.AllowedHosts {
+		if err := checkHost(host); err != nil {
+			problems = append(problems, fmt.Errorf("http.allowed_hosts[%d]: %w", i, err))
+		}
+	}
+	for i, origin := range c.HTTP.AllowedOrigins {
+		if err := checkOrigin(origin); err != nil {
+			problems = append(problems, fmt.Errorf("http.allowed_origins[%d]: %w", i, err))
+		}
+	}
 	return problems
+}
+
+// CheckExposed refuses a main listener that everybody in the network can reach without a credential,
+// unless the operator says that this is meant.
+func (c Config) CheckExposed(authenticated bool) error {
+	if c.Listen == "" || CheckAddress(c.Listen) != nil || IsLocal(c.Listen) || authenticated || c.Anonymous {
+		return nil
+	}
+	return errors.New("listen: beyond loopback whoever can reach " + c.Listen +
+		" may use every server, and every provider with its configured key: set auth_token, or anonymous = true (CTXGATE_ANONYMOUS=1) if that is meant")
 }
 
 // CheckAddress refuses what is not host:port.

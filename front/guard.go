@@ -1,6 +1,9 @@
 package front
 
 import (
+	"errors"
+	"fmt"
+	"mime"
 	"net"
 	"net/http"
 	"net/netip"
@@ -11,61 +14,170 @@ import (
 	"github.com/ctxgate/ctxgate/fault"
 )
 
-// Guard keeps web pages out. A page in the user's browser can reach a listener on this machine:
-// directly, or under its own name once that resolves to 127.0.0.1. So a listener on a loopback
-// address answers only to loopback names and those it was told of, and no listener answers a
-// request that a page of another origin made.
+// Guard keeps web pages out. A page in a user's browser can reach a listener that the user's machine
+// can reach: across origins with what the browser sends without asking first ("simple" requests), or
+// as the same origin once the page's own name resolves to the listener's address (DNS rebinding).
+//
+// The rules, in their order:
+//
+//  1. The Host must be known: a loopback name, the address that the connection came in on, or an
+//     entry of allowed_hosts. Beyond loopback, where allowed_hosts is empty, any Host goes.
+//  2. A request without Origin goes, unless Sec-Fetch-Site says that another site's page made it.
+//     A navigation goes: browsers come so from authorization servers.
+//  3. An Origin of allowed_origins goes, and may read the reply (CORS).
+//  4. The Origin that is the Host goes where that Host is known, or is an address: under a name
+//     that nobody vouched for it may be rebinding.
+//  5. Any other Origin needs Content-Type: application/json. Browsers send that to other origins only
+//     after a CORS preflight, which is refused; what comes all the same is no browser's page.
 type Guard struct {
 	loopback bool
-	hosts    []string
-	origins  *http.CrossOriginProtection
+	hosts    []string // host or host:port
+	origins  []string
+	fetch    *http.CrossOriginProtection
 }
 
 // NewGuard makes the guard of a listener on address.
-func NewGuard(address string, allowedHosts []string) *Guard {
-	host, _, _ := net.SplitHostPort(address)
-	return &Guard{loopback: isLoopback(host), hosts: allowedHosts, origins: http.NewCrossOriginProtection()}
+func NewGuard(address string, cfg HTTP) *Guard {
+	return &Guard{loopback: IsLocal(address), hosts: cfg.AllowedHosts, origins: cfg.AllowedOrigins, fetch: http.NewCrossOriginProtection()}
 }
 
-// Local says that only this machine can reach the listener.
-func (g *Guard) Local() bool { return g.loopback }
+// IsLocal says that only this machine can reach a listener on address.
+func IsLocal(address string) bool {
+	host, _, _ := net.SplitHostPort(address)
+	return isLoopback(host)
+}
 
 // Stage refuses what the guard does not let in.
 func (g *Guard) Stage(refuse Refuse) Stage {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if !g.knows(r.Host) {
-				refuse(w, r, fault.New(fault.Forbidden, "this host name is not served here; see http.allowed_hosts"))
+			if err := g.check(r); err != nil {
+				refuse(w, r, fault.New(fault.Forbidden, err.Error()))
 				return
 			}
-			if !g.sameOrigin(r) {
-				refuse(w, r, fault.New(fault.Forbidden, "requests from web pages of other origins are refused"))
-				return
+			if origin := r.Header.Get("Origin"); origin != "" && g.allowsOrigin(origin) {
+				if shareWith(w, r, origin) {
+					return
+				}
 			}
 			next.ServeHTTP(w, r)
 		})
 	}
 }
 
-func (g *Guard) knows(hostPort string) bool {
-	if !g.loopback {
-		return true
+var (
+	errHost   = errors.New("this host name is not served here; see http.allowed_hosts")
+	errPage   = errors.New("requests from web pages of other origins are refused; see http.allowed_origins")
+	errRebind = errors.New("requests from web pages need their host name in http.allowed_hosts")
+)
+
+func (g *Guard) check(r *http.Request) error {
+	known := g.knows(r)
+	if !known && (g.loopback || len(g.hosts) > 0) {
+		return errHost
 	}
-	host := hostname(hostPort)
-	return isLoopback(host) || slices.ContainsFunc(g.hosts, func(h string) bool { return strings.EqualFold(h, host) })
+	origins := r.Header.Values("Origin")
+	switch {
+	case len(origins) == 0 || len(origins) == 1 && origins[0] == "":
+		return g.checkFetch(r)
+	case len(origins) > 1:
+		return errPage
+	case g.allowsOrigin(origins[0]):
+		return nil
+	case originIs(origins[0], r.Host) && (known || isAddress(r.Host)):
+		return nil
+	case originIs(origins[0], r.Host):
+		return errRebind
+	case !isJSON(r):
+		return errPage
+	}
+	return nil
 }
 
-// sameOrigin also looks at Origin on methods that a browser thinks are safe.
-func (g *Guard) sameOrigin(r *http.Request) bool {
-	origin := r.Header.Get("Origin")
-	if origin == "" {
-		return g.origins.Check(r) == nil
+// checkFetch looks at what browsers say of a request that has no Origin. The standard library lets
+// reading methods pass; here only navigations may.
+func (g *Guard) checkFetch(r *http.Request) error {
+	if g.fetch.Check(r) != nil {
+		return errPage
 	}
-	u, err := url.Parse(origin)
-	if err != nil || u.Host == "" {
+	switch r.Header.Get("Sec-Fetch-Site") {
+	case "cross-site", "same-site":
+		if mode := r.Header.Get("Sec-Fetch-Mode"); mode != "navigate" {
+			return errPage
+		}
+	}
+	return nil
+}
+
+// knows says that a request's Host is one of this listener's.
+func (g *Guard) knows(r *http.Request) bool {
+	host := hostname(r.Host)
+	if isLoopback(host) {
+		return true
+	}
+	if local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr); ok && !g.loopback {
+		at, err := netip.ParseAddrPort(local.String())
+		ip, bad := netip.ParseAddr(host)
+		if err == nil && bad == nil && at.Addr().Unmap().WithZone("") == ip.Unmap().WithZone("") {
+			return true
+		}
+	}
+	return slices.ContainsFunc(g.hosts, func(entry string) bool {
+		return strings.EqualFold(entry, r.Host) || strings.EqualFold(hostname(entry), host) && !hasPort(entry)
+	})
+}
+
+func (g *Guard) allowsOrigin(origin string) bool {
+	return slices.ContainsFunc(g.origins, func(entry string) bool { return strings.EqualFold(entry, origin) })
+}
+
+// shareWith lets the page of an allowed origin read the reply. A preflight is answered here.
+func shareWith(w http.ResponseWriter, r *http.Request, origin string) (answered bool) {
+	h := w.Header()
+	h.Set("Access-Control-Allow-Origin", origin)
+	h.Set("Access-Control-Expose-Headers", "Mcp-Session-Id, Retry-After, WWW-Authenticate, X-Request-Id")
+	h.Add("Vary", "Origin")
+	if r.Method != http.MethodOptions || r.Header.Get("Access-Control-Request-Method") == "" {
 		return false
 	}
-	return strings.EqualFold(u.Host, r.Host) || g.loopback && isLoopback(u.Hostname())
+	h.Set("Access-Control-Allow-Methods", "GET, POST, DELETE")
+	h.Set("Access-Control-Allow-Headers", "*, Authorization") // no credentials but those the page itself has
+	h.Set("Access-Control-Max-Age", "600")
+	w.WriteHeader(http.StatusNoContent)
+	return true
+}
+
+// originIs says that a page's origin is the host that it asks.
+func originIs(origin, host string) bool {
+	u, err := url.Parse(origin)
+	return err == nil && u.Host != "" && strings.EqualFold(u.Host, host)
+}
+
+// isJSON says that a browser would not have sent the request across origins without asking.
+func isJSON(r *http.Request) bool {
+	values := r.Header.Values("Content-Type")
+	if len(values) != 1 {
+		return false
+	}
+	kind, _, err := mime.ParseMediaType(values[0])
+	return err == nil && kind == "application/json"
+}
+
+// checkOrigin refuses an entry of allowed_origins that no browser sends.
+func checkOrigin(s string) error {
+	u, err := url.Parse(s)
+	if err != nil || u.Scheme == "" || u.Host == "" || u.Scheme+"://"+u.Host != s {
+		return fmt.Errorf("%q is not an origin such as https://app.example.com", s)
+	}
+	return nil
+}
+
+// checkHost refuses an entry of allowed_hosts that no Host can be.
+func checkHost(s string) error {
+	if s == "" || strings.ContainsAny(s, "/ *@?#") {
+		return fmt.Errorf("%q is not a host name such as gateway.example.com", s)
+	}
+	return nil
 }
 
 func hostname(hostPort string) string {
@@ -75,10 +187,20 @@ func hostname(hostPort string) string {
 	return strings.Trim(hostPort, "[]")
 }
 
+func hasPort(hostPort string) bool {
+	_, port, err := net.SplitHostPort(hostPort)
+	return err == nil && port != ""
+}
+
+func isAddress(hostPort string) bool {
+	_, err := netip.ParseAddr(hostname(hostPort))
+	return err == nil
+}
+
 func isLoopback(host string) bool {
 	if strings.EqualFold(host, "localhost") || strings.HasSuffix(strings.ToLower(host), ".localhost") {
 		return true
 	}
 	ip, err := netip.ParseAddr(strings.Trim(host, "[]"))
-	return err == nil && ip.IsLoopback()
+	return err == nil && ip.Unmap().IsLoopback()
 }

@@ -71,7 +71,8 @@ func (p *permit) leave(v *visit, err error) {
 }
 
 // authorize is the SDK's part. It gets copies: it reads the body to its end, and takes the
-// request's URL for the server's, which that of a message may not be.
+// request's URL for the server's, which that of a message may not be. A query of that URL may hold a
+// key: it is no part of the resource's name (RFC 8707), which authorization servers and browsers see.
 func (p *permit) authorize(ctx context.Context, want demand) error {
 	if p.handler == nil {
 		handler, err := p.newHandler()
@@ -82,8 +83,9 @@ func (p *permit) authorize(ctx context.Context, want demand) error {
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.server.url, nil)
 	if err != nil {
-		return err
+		return errors.New("the server's URL cannot be used")
 	}
+	req.URL.RawQuery = ""
 	return p.handler.Authorize(ctx, req, &http.Response{StatusCode: want.status, Header: want.header, Body: http.NoBody})
 }
 

@@ -81,7 +81,7 @@ func (p *plan) with(stand map[*upstream.Remote]*upstream.Remote) *plan {
 		return p
 	}
 	q := &plan{
-		Settings: p.Settings, gate: p.gate, limiter: p.limiter, rules: p.rules, routes: p.routes,
+		Settings: p.Settings, gate: p.gate, rules: p.rules, routes: p.routes,
 		prefix: p.prefix, raw: p.raw, own: p.own, owns: p.owns,
 		order: slices.Clone(p.order), remotes: map[string]*upstream.Remote{},
 	}

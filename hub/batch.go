@@ -99,7 +99,9 @@ func (h *Hub) serveBatch(ctx context.Context, b batch) [][]byte {
 	var answers [][]byte
 	for _, req := range b.reqs {
 		if req.IsNotification() {
-			h.heed(req)
+			if h.admit(req.plan, req) == nil { // it has no reply to say so in
+				h.heed(req)
+			}
 			continue
 		}
 		wg.Go(func() {

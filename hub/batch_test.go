@@ -11,6 +11,20 @@ import (
 	"github.com/ctxgate/ctxgate/mcp"
 )
 
+// A9: each message of a batch counts, notifications too.
+func TestBatchMembersAreCountedA9(t *testing.T) {
+	t.Parallel()
+	y := start(t, func(s *setup) { s.limit.PerMinute = 5 }, newFar(t, "a", mcp.EraModern, false))
+	c := newClient(t, mcp.EraLegacy, "{}")
+	c.yard, c.path = y, "/mcp"
+	c.initialize(t, mcp.V20250326) // 1, and the notification 2
+	ping := `{"jsonrpc":"2.0","id":1,"method":"ping"}`
+	g := wait(t, c.send(t, "", `[{"jsonrpc":"2.0","method":"notifications/odd"},`+ping+","+ping+","+ping+","+ping+"]"), "the batch")
+	if ok, refused := strings.Count(g.body, `"result"`), strings.Count(g.body, "Rate limit exceeded"); g.status != 200 || ok != 2 || refused != 2 {
+		t.Errorf("%d served and %d refused of a batch of four and a notification: %d %s", ok, refused, g.status, g.body)
+	}
+}
+
 // A13 (2025-03-26, JSON-RPC Batching): messages that come at once are answered at once, each as it
 // would be alone; answers to a server's questions may be among them.
 func TestBatch(t *testing.T) {

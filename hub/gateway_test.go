@@ -95,8 +95,8 @@ func open(t testing.TB, base string, mend func(*setup)) *gateway {
 		t.Fatal(err)
 	}
 	m := meter.New("test", func() (meter.Store, bool) { return meter.Store{}, true })
-	door, err := hub.New(hub.Settings{Hub: s.hub, HTTP: s.http, Auth: s.auth, Limit: s.limit, Upstream: s.upstream},
-		hub.Deps{Transport: s.transport, Recall: r, Meter: m, Secret: bytes.Repeat([]byte("k"), recall.MinSecret), Own: s.own, Version: "test"})
+	door, err := hub.New(hub.Settings{Hub: s.hub, HTTP: s.http, Auth: s.auth, Upstream: s.upstream},
+		hub.Deps{Transport: s.transport, Recall: r, Meter: m, Limiter: limit.New(s.limit, time.Now), Secret: bytes.Repeat([]byte("k"), recall.MinSecret), Own: s.own, Version: "test"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,7 +105,7 @@ func open(t testing.TB, base string, mend func(*setup)) *gateway {
 	if s.mount != nil {
 		s.mount(mux)
 	}
-	guard := front.NewGuard(srv.Listener.Addr().String(), nil)
+	guard := front.NewGuard(srv.Listener.Addr().String(), front.HTTP{})
 	srv.Config.Handler = front.Wrap(mux, front.Chain(auth.New(s.auth), guard, s.http, nil, hub.Refuse, hub.ReadsToken)...)
 	srv.Start()
 	t.Cleanup(func() {

@@ -73,10 +73,11 @@ type Deps struct {
 	Recall    *recall.Recall
 	Meter     *meter.Meter
 	Budget    *membudget.Budget
-	Secret    []byte   // the root of session tokens
-	Env       []string // the gateway's environment, of which programs get a part
-	Sole      bool     // there is one client only, on stdin and stdout
-	Own       []Own    // servers that are part of the gateway
+	Limiter   *limit.Limiter // of all doors; nil: nobody is limited
+	Secret    []byte         // the root of session tokens
+	Env       []string       // the gateway's environment, of which programs get a part
+	Sole      bool           // there is one client only, on stdin and stdout
+	Own       []Own          // servers that are part of the gateway
 	Version   string
 }
 
@@ -85,7 +86,6 @@ type Settings struct {
 	Hub      Config
 	HTTP     front.HTTP
 	Auth     auth.Config
-	Limit    limit.Config
 	Upstream upstream.Config
 }
 
@@ -93,7 +93,6 @@ type Settings struct {
 type plan struct {
 	Settings
 	gate    *auth.Gate
-	limiter *limit.Limiter
 	rules   rules
 	routes  []route
 	order   []*upstream.Remote
@@ -151,14 +150,11 @@ func (h *Hub) Start() {
 // newPlan makes a plan; servers of the old one that are the same are taken over as they are.
 func (h *Hub) newPlan(s Settings, old *plan) *plan {
 	p := &plan{
-		Settings: s, gate: auth.New(s.Auth), limiter: limit.New(s.Limit, time.Now), rules: compile(s.Hub),
+		Settings: s, gate: auth.New(s.Auth), rules: compile(s.Hub),
 		remotes: map[string]*upstream.Remote{}, raw: map[string]*upstream.RPC{}, prefix: map[string]string{},
 	}
 	for _, r := range s.Hub.Notifications {
 		p.routes = append(p.routes, route{glob(r.Method), r.Servers})
-	}
-	if old != nil && old.Limit == s.Limit {
-		p.limiter = old.limiter // what clients have used up stays used up
 	}
 	for _, entry := range s.Upstream.Servers {
 		h.meter.Server(entry.ID)
@@ -240,14 +236,14 @@ func (h *Hub) Routes(mux *http.ServeMux) {
 	})
 }
 
-// admit is asked once for every request, whatever its method, era and door.
-func (h *Hub) admit(p *plan, req *request) error {
-	if wait, ok := p.limiter.Take(req.who.Subject()); !ok {
-		err := fault.New(fault.RateLimited, "Rate limit exceeded")
-		err.RetryAfter = wait
-		return err
+// admit is asked once for every request and notification, whatever its method, era and door. A
+// cancellation counts and is always heeded: it ends work.
+func (h *Hub) admit(_ *plan, req *request) error {
+	err := h.deps.Limiter.Admit(req.who.Subject())
+	if req.IsNotification() && req.Method == mcp.Cancelled {
+		return nil
 	}
-	return nil
+	return err
 }
 
 // route is a kind of notification and the servers that get it.

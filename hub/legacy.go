@@ -33,6 +33,10 @@ func (h *Hub) postLegacy(w http.ResponseWriter, r *http.Request, req *request, b
 		h.takeReply(held, body)
 		w.WriteHeader(http.StatusAccepted)
 	case req.IsNotification():
+		if err := h.admit(req.plan, req); err != nil {
+			h.refuseHTTP(w, r, mcp.EraLegacy, 0, rpc.ID{}, err)
+			return
+		}
 		h.heed(req)
 		w.WriteHeader(http.StatusAccepted)
 	default:

@@ -9,6 +9,7 @@ import (
 	"github.com/ctxgate/ctxgate/fault"
 	"github.com/ctxgate/ctxgate/jsonscan"
 	"github.com/ctxgate/ctxgate/mcp"
+	"github.com/ctxgate/ctxgate/rpc"
 )
 
 // isModern says whether a message is of the newer era: it says its own revision, or its header
@@ -26,6 +27,10 @@ func (h *Hub) postModern(w http.ResponseWriter, r *http.Request, req *request) {
 	req.era = mcp.EraModern
 	err := checkHeaders(r, req)
 	if err == nil && req.IsNotification() { // which need not say anything of its client
+		if err := h.admit(req.plan, req); err != nil {
+			h.refuseHTTP(w, r, mcp.EraModern, 0, rpc.ID{}, err)
+			return
+		}
 		h.heedModern(req)
 		w.WriteHeader(http.StatusAccepted)
 		return

@@ -115,6 +115,10 @@ func (d *stdio) take(ctx context.Context, body []byte) {
 	d.meet(req)
 	if req.IsNotification() {
 		req.held = d.held
+		if err := d.hub.admit(req.plan, req); err != nil {
+			slog.Debug("a notification was dropped", "method", clip(req.Method), "error", err)
+			return
+		}
 		d.hub.heed(req)
 		return
 	}

@@ -120,19 +120,19 @@ func TestTokenOnStdioA8(t *testing.T) {
 }
 
 // A9: over the limit, every door says "Rate limit exceeded", on HTTP with 429 and when to come back;
-// the doors count together.
+// the doors count together, notifications too.
 func TestRateLimitA9(t *testing.T) {
 	t.Parallel()
 	a := newFar(t, "a", mcp.EraModern, false)
 	limited := func(s *setup) {
 		guarded(s)
-		s.limit.PerMinute = 7
+		s.limit.PerMinute = 10
 	}
 	y := start(t, limited, a)
 	bearer := http.Header{"Authorization": {"Bearer right"}}
 	old := newClient(t, mcp.EraLegacy, "{}")
 	old.yard, old.path, old.header = y, "/mcp", bearer
-	old.initialize(t, mcp.V20251125) // 1
+	old.initialize(t, mcp.V20251125) // 1, and the notification 2
 	modern := y.visit(t, "/mcp", mcp.EraModern, "{}")
 	one := y.visit(t, "/mcp/a", mcp.EraModern, "{}")
 	modern.header, one.header = bearer, bearer.Clone()
@@ -146,18 +146,19 @@ func TestRateLimitA9(t *testing.T) {
 		"single": func() got { return one.call(t, mcp.ToolsCall, `{"name":"x"}`) },
 		"rpc":    rpc,
 	}
-	for name, call := range calls { // 5
+	for name, call := range calls { // 6
 		if g := call(); g.status != 200 {
 			t.Errorf("%s: got %d %s", name, g.status, g.body)
 		}
 	}
-	old.tell(t, `{"jsonrpc":"2.0","method":"notifications/odd"}`) // a notification is no request
+	old.tell(t, `{"jsonrpc":"2.0","method":"notifications/odd"}`)       // 7
+	old.tell(t, `{"jsonrpc":"2.0","method":"notifications/cancelled"}`) // 8
 	calls["unknown"] = func() got { return modern.call(t, "none", `{}`) }
-	if g := calls["unknown"](); g.status != 404 { // 6
+	if g := calls["unknown"](); g.status != 404 { // 9
 		t.Errorf("got %d %s", g.status, g.body)
 	}
 	calls["listen"] = func() got { return modern.call(t, mcp.Listen, `{"notifications":{}}`) }
-	stop := modern.hear(t, `{}`) // 7
+	stop := modern.hear(t, `{}`) // 10
 	defer stop()
 	calls["initialize"] = func() got { return old.call(t, mcp.Initialize, `{}`) }
 	for name, call := range calls {
@@ -168,7 +169,17 @@ func TestRateLimitA9(t *testing.T) {
 		}
 	}
 
-	c := onStdio(t, func(s *setup) { s.limit.PerMinute = 2 }, mcp.EraLegacy, "{}", a)
+	// A notification is refused as well, but for one that ends work.
+	tell := func(method string) int {
+		header := bearer.Clone()
+		header.Set(mcp.HeaderSession, old.session)
+		return y.do(t, http.MethodPost, "/mcp", strings.NewReader(`{"jsonrpc":"2.0","method":"`+method+`"}`), header).status
+	}
+	if odd, cancelled := tell("notifications/odd"), tell("notifications/cancelled"); odd != 429 || cancelled != 202 {
+		t.Errorf("notifications over the limit: %d, a cancellation: %d", odd, cancelled)
+	}
+
+	c := onStdio(t, func(s *setup) { s.limit.PerMinute = 3 }, mcp.EraLegacy, "{}", a)
 	c.ask(t, mcp.Ping, `{}`)
 	if got := c.ask(t, mcp.Ping, `{}`); !strings.HasPrefix(got, `!{"code":-31429,"message":"Rate limit exceeded"`) {
 		t.Errorf("got %s", got)

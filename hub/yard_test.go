@@ -13,6 +13,7 @@ import (
 	"github.com/ctxgate/ctxgate/front"
 	"github.com/ctxgate/ctxgate/hub"
 	"github.com/ctxgate/ctxgate/internal/unit"
+	"github.com/ctxgate/ctxgate/limit"
 	"github.com/ctxgate/ctxgate/mcp"
 	"github.com/ctxgate/ctxgate/meter"
 	"github.com/ctxgate/ctxgate/recall"
@@ -29,6 +30,7 @@ type yard struct {
 	*gateway
 	door    *hub.Hub
 	set     setup
+	limiter *limit.Limiter
 	handler atomic.Pointer[http.Handler]
 }
 
@@ -54,8 +56,9 @@ func build(t testing.TB, mend func(*setup), sole bool, fars ...*far) *yard {
 		t.Fatal(err)
 	}
 	y.meter = meter.New("test", func() (meter.Store, bool) { return meter.Store{}, true })
+	y.limiter = limit.New(y.set.limit, time.Now)
 	y.door, err = hub.New(y.settings(), hub.Deps{
-		Transport: transport, Recall: y.recall, Meter: y.meter, Secret: rootSecret, Env: os.Environ(), Sole: sole, Own: y.set.own, Version: "test",
+		Transport: transport, Recall: y.recall, Meter: y.meter, Limiter: y.limiter, Secret: rootSecret, Env: os.Environ(), Sole: sole, Own: y.set.own, Version: "test",
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -69,7 +72,7 @@ func build(t testing.TB, mend func(*setup), sole bool, fars ...*far) *yard {
 }
 
 func (y *yard) settings() hub.Settings {
-	return hub.Settings{Hub: y.set.hub, HTTP: y.set.http, Auth: y.set.auth, Limit: y.set.limit, Upstream: y.set.upstream}
+	return hub.Settings{Hub: y.set.hub, HTTP: y.set.http, Auth: y.set.auth, Upstream: y.set.upstream}
 }
 
 // start opens a gateway over these servers on a real listener.
@@ -94,7 +97,7 @@ func start(t testing.TB, mend func(*setup), fars ...*far) *yard {
 func (y *yard) mount() {
 	mux := http.NewServeMux()
 	y.door.Routes(mux)
-	guard := front.NewGuard(y.Listener.Addr().String(), nil)
+	guard := front.NewGuard(y.Listener.Addr().String(), front.HTTP{})
 	h := front.Wrap(mux, front.Chain(auth.New(y.set.auth), guard, y.set.http, nil, hub.Refuse, hub.ReadsToken)...)
 	y.handler.Store(&h)
 }
@@ -103,6 +106,7 @@ func (y *yard) mount() {
 func (y *yard) apply(mend func(*setup)) {
 	y.set.upstream.Servers = append([]upstream.Server(nil), y.set.upstream.Servers...)
 	mend(&y.set)
+	y.limiter.Apply(y.set.limit)
 	if err := y.door.Apply(y.settings()); err != nil {
 		panic(err)
 	}

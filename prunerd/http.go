@@ -10,6 +10,7 @@ import (
 	"github.com/ctxgate/ctxgate/fault"
 	"github.com/ctxgate/ctxgate/front"
 	"github.com/ctxgate/ctxgate/jsonscan"
+	"github.com/ctxgate/ctxgate/limit"
 	"github.com/ctxgate/ctxgate/mcp"
 	"github.com/ctxgate/ctxgate/rpc"
 )
@@ -17,6 +18,7 @@ import (
 // Door is what stands around the pruner's own handler.
 type Door struct {
 	Gate     *auth.Gate
+	Limiter  *limit.Limiter // of all doors; nil: nobody is limited
 	HTTP     front.HTTP
 	Refuse   front.Refuse // answers what does not get through the door
 	MaxDepth int          // of a message
@@ -60,6 +62,9 @@ func (s *Server) serveRPC(w http.ResponseWriter, r *http.Request, d Door) error 
 	front.Remember(r.Context(), req.ID)
 	if bad != nil {
 		return bad
+	}
+	if err := d.Limiter.Admit(who.Subject()); err != nil {
+		return err
 	}
 	front.Note(r.Context(), slog.String("rpc", clip(req.Method)))
 	if req.IsNotification() {

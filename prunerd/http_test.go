@@ -31,7 +31,7 @@ func serve(t *testing.T, s *Server, token string) string {
 	limits := front.Default().HTTP
 	limits.MaxRequestBytes = 1 << 20
 	door := Door{Gate: gate, HTTP: limits, Refuse: refusal, MaxDepth: 128}
-	h := front.Wrap(s.Handler(door), front.Chain(gate, front.NewGuard("127.0.0.1:0", nil), limits, nil, refusal, ReadsToken)...)
+	h := front.Wrap(s.Handler(door), front.Chain(gate, front.NewGuard("127.0.0.1:0", front.HTTP{}), limits, nil, refusal, ReadsToken)...)
 	srv := httptest.NewServer(h)
 	t.Cleanup(srv.Close)
 	return srv.URL

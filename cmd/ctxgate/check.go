@@ -36,6 +36,8 @@ that does not start, and a name that two servers want, is a problem.`,
 			return err
 		}
 		loaded, problems := config.Load(file, env)
+		problems = append(problems, loaded.CheckExposed()...)
+		problems.Sort()
 		if len(problems) == 0 && (*secrets || *servers) {
 			problems = loaded.Resolve(env)
 		}

@@ -32,6 +32,9 @@ signal ends at once.`,
 	path := configFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		loaded, err := load(*path, false)
+		if err == nil {
+			err = loaded.CheckExposed().Err()
+		}
 		if err != nil {
 			return err
 		}

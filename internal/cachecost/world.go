@@ -72,7 +72,7 @@ func (w *world) listen(door *chat.Door) error {
 	if err != nil {
 		return err
 	}
-	server := &http.Server{Handler: door.Handler(front.NewGuard(ln.Addr().String(), nil)), ReadHeaderTimeout: time.Minute}
+	server := &http.Server{Handler: door.Handler(front.NewGuard(ln.Addr().String(), front.HTTP{})), ReadHeaderTimeout: time.Minute}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
