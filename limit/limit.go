@@ -46,7 +46,7 @@ type Limiter struct {
 
 // New makes a limiter that reads the time from now.
 func New(cfg Config, now func() time.Time) *Limiter {
-	l := &Limiter{now: now, start: now()}
+	l := &Limiter{now: now}
 	l.Apply(cfg)
 	return l
 }
@@ -58,6 +58,7 @@ func (l *Limiter) Apply(cfg Config) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.rate != next {
+		l.start = l.now()
 		l.rate, l.keys, l.shared, l.swept = next, map[string]bucket{}, bucket{}, -sweepEvery
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/ctxgate/ctxgate/fault"
 )
 
 // clock is a time that moves when it is told to.
@@ -225,4 +227,26 @@ func BenchmarkTake(b *testing.B) {
 			full.Take(names[i%len(names)])
 		}
 	})
+}
+
+// A limit that a reload does not change keeps what was used up; another one begins anew, and none lifts it.
+func TestApplyA9(t *testing.T) {
+	now := time.Unix(0, 0)
+	l := New(Config{PerMinute: 1}, func() time.Time { return now })
+	if l.Admit("a") != nil || l.Admit("a") == nil {
+		t.Fatal("one call a minute")
+	}
+	l.Apply(Config{PerMinute: 1})
+	if err := l.Admit("a"); fault.KindOf(err) != fault.RateLimited || err.Error() == "" {
+		t.Errorf("the same limit gave a call back: %v", err)
+	}
+	now = now.Add(time.Second)
+	l.Apply(Config{PerMinute: 2})
+	if l.Admit("a") != nil || l.Admit("a") != nil || l.Admit("a") == nil {
+		t.Error("two calls a minute")
+	}
+	l.Apply(Config{})
+	if l.Admit("a") != nil || (*Limiter)(nil).Admit("a") != nil {
+		t.Error("no limit")
+	}
 }
