@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ctxgate/ctxgate/internal/membudget"
 	"github.com/ctxgate/ctxgate/jsonscan"
 	"github.com/ctxgate/ctxgate/mcp"
 )
@@ -76,7 +77,8 @@ type offer struct {
 	prefix string // always, auto or never
 	items  [kinds][]item
 	ttl    time.Duration
-	known  bool // it has been read; else the server is missing
+	known  bool             // it has been read; else the server is missing
+	memory *membudget.Scope // holds the items' bytes; nil before it was read
 
 	asks func(tool string) bool // which tools to list with what calls look for; nil for none
 }

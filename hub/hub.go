@@ -206,6 +206,8 @@ func (h *Hub) Close() {
 	}
 	wg.Wait()
 	h.retiring.Wait()
+	h.lot.close()
+	h.shelves.forget()
 }
 
 // tidy ends what nobody uses any more.

@@ -1,10 +1,12 @@
 package hub
 
 import (
+	"context"
 	"encoding/base64"
 	"strconv"
 
 	"github.com/ctxgate/ctxgate/fault"
+	"github.com/ctxgate/ctxgate/internal/membudget"
 	"github.com/ctxgate/ctxgate/jsonscan"
 	"github.com/ctxgate/ctxgate/mcp"
 )
@@ -13,7 +15,7 @@ import (
 type page struct{ from, limit int }
 
 // list answers a list from the catalog, a page at a time (A6).
-func (h *Hub) list(c *catalog, k kind, req *request) (reply, error) {
+func (h *Hub) list(ctx context.Context, c *catalog, k kind, req *request) (reply, error) {
 	p, err := pageOf(c, k, req)
 	if err != nil {
 		return reply{}, err
@@ -26,6 +28,9 @@ func (h *Hub) list(c *catalog, k kind, req *request) (reply, error) {
 	size := 128
 	for _, e := range entries[p.from:end] {
 		size += len(e.raw) + 1
+	}
+	if err := membudget.From(ctx).Take(2 * int64(size)); err != nil { // the list, and the reply around it
+		return reply{}, err
 	}
 	dst := append(make([]byte, 0, size), `{"`...)
 	dst = append(append(dst, listing[k].member...), `":[`...)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ctxgate/ctxgate/fault"
+	"github.com/ctxgate/ctxgate/internal/membudget"
 	"github.com/ctxgate/ctxgate/jsonscan"
 	"github.com/ctxgate/ctxgate/mcp"
 	"github.com/ctxgate/ctxgate/upstream"
@@ -18,9 +19,16 @@ const (
 	maxItems = 20_000 // of one list of one server
 )
 
-// readOffer walks every page of every list of a server, and says on which connection.
-func (h *Hub) readOffer(r *upstream.Remote, who upstream.Who) (offer, *upstream.Conn, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
+// readOffer walks every page of every list of a server, and says on which connection. What it reads
+// is held by the offer's memory scope, which its keeper releases.
+func (h *Hub) readOffer(r *upstream.Remote, who upstream.Who) (o offer, _ *upstream.Conn, err error) {
+	memory := h.deps.Budget.Scope("lists of " + r.ID())
+	defer func() {
+		if err != nil {
+			memory.Release()
+		}
+	}()
+	ctx, cancel := context.WithTimeout(membudget.With(context.Background(), memory), 10*time.Minute)
 	defer cancel()
 	lane, release, err := r.Pick(ctx, who)
 	if err != nil {
@@ -31,12 +39,14 @@ func (h *Hub) readOffer(r *upstream.Remote, who upstream.Who) (offer, *upstream.
 	if err != nil {
 		return offer{}, nil, err
 	}
-	o := offer{ttl: h.plan.Load().Upstream.ListTTL.D(), known: true}
+	limits := h.plan.Load().Upstream
+	o = offer{ttl: limits.ListTTL.D(), known: true, memory: memory}
+	left := int64(limits.MaxListBytes)
 	for k := range kinds {
 		if !conn.Hello().Offers(listing[k].capability) {
 			continue
 		}
-		if o.items[k], err = h.readList(ctx, lane, k, who.Client, &o.ttl); err != nil {
+		if o.items[k], err = h.readList(ctx, lane, k, who.Client, &o.ttl, &left); err != nil {
 			if k == templates && fault.KindOf(err) == fault.BadReply {
 				continue // many servers that have resources know no templates
 			}
@@ -45,6 +55,10 @@ func (h *Hub) readOffer(r *upstream.Remote, who upstream.Who) (offer, *upstream.
 	}
 	if r.Entry().URL != "" {
 		o.items[tools] = h.sound(r.ID(), o.items[tools])
+	}
+	// The catalog holds the items once more, under their names there.
+	if err := memory.Take(int64(limits.MaxListBytes) - left); err != nil {
+		return offer{}, nil, err
 	}
 	return o, conn, nil
 }
@@ -62,7 +76,7 @@ func (h *Hub) sound(server string, items []item) []item {
 	return out
 }
 
-func (h *Hub) readList(ctx context.Context, lane *upstream.Lane, k kind, client mcp.Client, ttl *time.Duration) ([]item, error) {
+func (h *Hub) readList(ctx context.Context, lane *upstream.Lane, k kind, client mcp.Client, ttl *time.Duration, left *int64) ([]item, error) {
 	var out []item
 	var next []byte
 	seen := map[string]bool{}
@@ -75,6 +89,9 @@ func (h *Hub) readList(ctx context.Context, lane *upstream.Lane, k kind, client 
 		page, err := ask(ctx, lane, call)
 		if err != nil {
 			return nil, err
+		}
+		if *left -= int64(page.Size()); *left < 0 {
+			return nil, fault.New(fault.TooLarge, "the server's lists are too large; see max_list_bytes")
 		}
 		if out, err = appendItems(out, page, k); err != nil {
 			return nil, err

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/ctxgate/ctxgate/fault"
+	"github.com/ctxgate/ctxgate/front"
+	"github.com/ctxgate/ctxgate/internal/membudget"
 	"github.com/ctxgate/ctxgate/jsonscan"
 	"github.com/ctxgate/ctxgate/mcp"
 	"github.com/ctxgate/ctxgate/rpc"
@@ -22,8 +24,11 @@ import (
 // only for the same client, the same request and a while.
 
 const (
-	maxParked = 1000
+	maxParked = 1000 // calls in all
+	ownParked = 250  // calls of one caller
 	together  = 25 * time.Millisecond // between questions that are asked at once
+
+	parkedOverhead = 16 << 10 // what a parked call costs beside its request
 )
 
 // lot is where calls are parked.
@@ -35,12 +40,14 @@ type lot struct {
 // parked is a call whose server waits for an answer of its client.
 type parked struct {
 	name   string
+	caller string // whose share of the places it takes
 	who    string // whose it is
 	digest string // of the request
 	until  time.Time
 	to     target
 	waiter *waiter
 	cancel context.CancelFunc
+	memory *membudget.Scope // what it holds while its client is away
 
 	questions chan *question
 	done      chan struct{} // closed when the server has answered
@@ -69,9 +76,15 @@ func (r *request) parks(lane *upstream.Lane) bool {
 
 // park makes a call that may be interrupted.
 func (h *Hub) park(ctx context.Context, req *request, to target, lane *upstream.Lane, release func()) (reply, error) {
-	far, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	memory := membudget.From(ctx).Sibling()
+	if err := memory.Take(parkedOverhead + int64(len(req.params.Raw()))); err != nil {
+		memory.Release()
+		release()
+		return reply{}, err
+	}
+	far, cancel := context.WithCancel(membudget.With(context.WithoutCancel(ctx), memory))
 	p := &parked{
-		name: rand.Text(), who: req.from().Subject, digest: digest(req), to: to, waiter: req.peer, cancel: cancel,
+		name: rand.Text(), caller: front.CallerKey(ctx), who: req.from().Subject, digest: digest(req), to: to, waiter: req.peer, cancel: cancel, memory: memory,
 		questions: make(chan *question, 16), done: make(chan struct{}),
 		until: time.Now().Add(req.plan.Hub.AskTimeout.D()),
 	}
@@ -79,6 +92,7 @@ func (h *Hub) park(ctx context.Context, req *request, to target, lane *upstream.
 	if !h.lot.add(p) {
 		cancel()
 		release()
+		memory.Release()
 		return reply{}, fault.New(fault.Full, "too many calls wait for their clients")
 	}
 	go func() {
@@ -97,9 +111,12 @@ func (h *Hub) park(ctx context.Context, req *request, to target, lane *upstream.
 func (h *Hub) await(ctx context.Context, req *request, p *parked) (reply, error) {
 	select {
 	case <-p.done:
-		h.lot.remove(p)
+		defer h.lot.remove(p)
 		if p.err != nil {
 			return reply{}, p.err
+		}
+		if err := p.memory.MoveTo(membudget.From(ctx), int64(len(p.m.Body))); err != nil {
+			return reply{}, err
 		}
 		return h.finish(ctx, req, p.to, p.m)
 	case q := <-p.questions:
@@ -254,7 +271,13 @@ func (p *parked) ask(ctx context.Context, server string, m rpc.Message) (rpc.Rep
 func (l *lot) add(p *parked) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.calls) >= maxParked {
+	own := 0
+	for _, other := range l.calls {
+		if other.caller == p.caller {
+			own++
+		}
+	}
+	if len(l.calls) >= maxParked || own >= ownParked {
 		return false
 	}
 	l.calls[p.name] = p
@@ -265,6 +288,18 @@ func (l *lot) remove(p *parked) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.calls, p.name)
+	p.memory.Release()
+}
+
+// close ends every parked call.
+func (l *lot) close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for name, p := range l.calls {
+		delete(l.calls, name)
+		p.cancel()
+		p.memory.Release()
+	}
 }
 
 // sweep ends the calls whose clients did not come back.
@@ -278,6 +313,7 @@ func (l *lot) sweep(now time.Time) {
 		if late {
 			delete(l.calls, name)
 			p.cancel()
+			p.memory.Release()
 		}
 	}
 }

@@ -120,9 +120,24 @@ func (s *shelves) drop() {
 		}
 	}
 	if oldest != nil {
+		for _, sh := range oldest.shelf {
+			sh.offer.memory.Release()
+		}
 		delete(s.classes, oldest.name)
 		s.quick.Delete(oldest.name)
 	}
+}
+
+// forget lets go of everything that servers offered.
+func (s *shelves) forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.classes {
+		for _, sh := range c.shelf {
+			sh.offer.memory.Release()
+		}
+	}
+	s.classes = map[string]*class{}
 }
 
 // stock makes the shelf of a server and begins to read it; the lock is held.
@@ -297,7 +312,12 @@ func (s *shelves) read(c *class, sh *shelf, who upstream.Who) {
 		slog.Warn("a server's lists could not be read", "server", sh.remote.ID(), "error", err)
 	}
 	s.mu.Lock()
-	if err == nil {
+	switch {
+	case err != nil:
+	case s.classes[c.name] != c || c.shelf[sh.remote.ID()] != sh:
+		o.memory.Release() // nobody wants it any more
+	default:
+		sh.offer.memory.Release()
 		sh.offer = o
 		sh.read = time.Now()
 		s.outdated(c, sh.remote.ID())
@@ -397,6 +417,7 @@ func (s *shelves) replan(p *plan) {
 		for id, sh := range c.shelf {
 			if p.remotes[id] == nil {
 				delete(c.shelf, id)
+				sh.offer.memory.Release()
 				sh.settle()
 			}
 		}

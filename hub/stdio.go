@@ -12,6 +12,7 @@ import (
 	"github.com/ctxgate/ctxgate/auth"
 	"github.com/ctxgate/ctxgate/fault"
 	"github.com/ctxgate/ctxgate/internal/frame"
+	"github.com/ctxgate/ctxgate/internal/membudget"
 	"github.com/ctxgate/ctxgate/mcp"
 	"github.com/ctxgate/ctxgate/rpc"
 )
@@ -20,14 +21,18 @@ import (
 // to ask.
 const lastWords = 2 * time.Second
 
+// stdioCaller is who holds what requests on stdin hold.
+const stdioCaller = "stdio"
+
 // stdio is the door of one client on stdin and stdout. It may speak either era, request by
 // request; the first one says what the servers are told of it.
 type stdio struct {
-	hub  *Hub
-	out  *frame.Writer
-	held *session // the client: of the older era by initialize, of the newer one in name only
-	wg   sync.WaitGroup
-	met  bool // it has said who it is
+	hub    *Hub
+	out    *frame.Writer
+	held   *session // the client: of the older era by initialize, of the newer one in name only
+	wg     sync.WaitGroup
+	memory *membudget.Scope // of the message that is being read
+	met    bool             // it has said who it is
 }
 
 func (d *stdio) send(parts ...[]byte) error { return d.out.Send(parts...) }
@@ -39,7 +44,9 @@ func (h *Hub) ServeStdio(ctx context.Context, in io.Reader, out io.WriteCloser) 
 	reader := frame.NewReader(in, int64(p.HTTP.MaxRequestBytes), func(line []byte) {
 		slog.Warn("what is no message came on stdin", "line", fmt.Sprintf("%.80q", line))
 	})
-	d := &stdio{hub: h}
+	d := &stdio{hub: h, memory: h.deps.Budget.Scope(stdioCaller)}
+	defer d.memory.Release()
+	reader.Charge(d.memory)
 	d.out = frame.NewWriter(out, frame.Limits{MaxMessages: 10_000, MaxBytes: 256 << 20}, reader.Framing)
 	d.held = h.newSession(auth.Local(), mcp.Client{Capabilities: []byte("{}")}, "", "stdio")
 	d.held.stream = d
@@ -77,22 +84,48 @@ func (d *stdio) read(ctx context.Context, in *frame.Reader) error {
 	for {
 		body, err := in.Next()
 		var big *frame.TooLarge
-		if errors.As(err, &big) {
+		switch {
+		case errors.As(err, &big) && big.Err != nil: // there is no memory for it
+			d.fail(rpc.ID{}, big.Err)
+		case errors.As(err, &big):
 			d.fail(rpc.ID{}, fault.Wrap(fault.TooLarge, "the request is too large", err))
-			continue
-		}
-		if err != nil {
+		case err != nil:
 			return err
+		default:
+			d.admitMessage(ctx, body, in.Charged())
 		}
-		d.take(ctx, body)
 	}
+}
+
+// admitMessage gives a message its part of the memory budget, and serves it. The scope of what is
+// read holds charged bytes for it.
+func (d *stdio) admitMessage(ctx context.Context, body []byte, charged int64) {
+	memory := d.memory.Sibling()
+	err := d.memory.MoveTo(memory, charged)
+	if charged == 0 {
+		err = memory.Take(int64(len(body)))
+	}
+	if err != nil {
+		d.memory.Give(charged)
+		memory.Release()
+		parsed, _ := rpc.ParseRequest(body, d.hub.plan.Load().Hub.MaxDepth)
+		d.fail(parsed.ID, err)
+		return
+	}
+	d.take(membudget.With(ctx, memory), body, memory.Release)
 }
 
 func (d *stdio) fail(id rpc.ID, err error) { _ = d.out.Send(appendFailure(nil, id, err)) }
 
 // take serves one message. Requests are served beside each other, in order of their coming where
-// the order says who the client is.
-func (d *stdio) take(ctx context.Context, body []byte) {
+// the order says who the client is. release is called when the message is served.
+func (d *stdio) take(ctx context.Context, body []byte, release func()) {
+	served := false
+	defer func() {
+		if !served {
+			release()
+		}
+	}()
 	p := d.hub.plan.Load()
 	parsed, err := rpc.ParseRequest(body, p.Hub.MaxDepth)
 	if errors.Is(err, rpc.ErrReply) {
@@ -123,7 +156,9 @@ func (d *stdio) take(ctx context.Context, body []byte) {
 		return
 	}
 	call, done := d.held.begin(ctx, req.ID)
+	served = true
 	d.wg.Go(func() {
+		defer release()
 		defer done()
 		d.serve(call, req)
 	})
@@ -197,6 +232,9 @@ func (d *stdio) serve(ctx context.Context, req *request) {
 		d.fail(req.ID, err)
 	case out.body != nil:
 		_ = d.out.Send(partsOf(out)...)
+		if len(out.body) > membudget.SmallScope { // what waits for the client to read is still held
+			_ = d.out.Flush(ctx)
+		}
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/ctxgate/ctxgate/auth"
 	"github.com/ctxgate/ctxgate/front"
 	"github.com/ctxgate/ctxgate/hub"
+	"github.com/ctxgate/ctxgate/internal/membudget"
 	"github.com/ctxgate/ctxgate/internal/unit"
 	"github.com/ctxgate/ctxgate/limit"
 	"github.com/ctxgate/ctxgate/mcp"
@@ -31,6 +32,7 @@ type yard struct {
 	door    *hub.Hub
 	set     setup
 	limiter *limit.Limiter
+	budget  *membudget.Budget
 	handler atomic.Pointer[http.Handler]
 }
 
@@ -38,7 +40,7 @@ type yard struct {
 func build(t testing.TB, mend func(*setup), sole bool, fars ...*far) *yard {
 	t.Helper()
 	transport := upstream.NewTransport()
-	y := &yard{gateway: &gateway{}, set: setup{
+	y := &yard{gateway: &gateway{}, budget: membudget.New(1 << 30), set: setup{
 		hub: hub.Default(), http: front.Default().HTTP, upstream: upstream.Default(), recall: recall.Default(),
 		driver: memory.New(), transport: transport,
 	}}
@@ -58,7 +60,7 @@ func build(t testing.TB, mend func(*setup), sole bool, fars ...*far) *yard {
 	y.meter = meter.New("test", func() (meter.Store, bool) { return meter.Store{}, true })
 	y.limiter = limit.New(y.set.limit, time.Now)
 	y.door, err = hub.New(y.settings(), hub.Deps{
-		Transport: transport, Recall: y.recall, Meter: y.meter, Limiter: y.limiter, Secret: rootSecret, Env: os.Environ(), Sole: sole, Own: y.set.own, Version: "test",
+		Transport: transport, Recall: y.recall, Meter: y.meter, Limiter: y.limiter, Budget: y.budget, Secret: rootSecret, Env: os.Environ(), Sole: sole, Own: y.set.own, Version: "test",
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -67,6 +69,7 @@ func build(t testing.TB, mend func(*setup), sole bool, fars ...*far) *yard {
 		y.door.Close()
 		transport.CloseIdleConnections()
 		_ = store.Close()
+		holdsNothing(t, y.budget)
 	})
 	return y
 }
@@ -93,12 +96,27 @@ func start(t testing.TB, mend func(*setup), fars ...*far) *yard {
 	return y
 }
 
+// holdsNothing says that everything that was taken from a budget was given back, in a while.
+func holdsNothing(t testing.TB, budget *membudget.Budget) {
+	t.Helper()
+	for until := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		now := budget.Stats()
+		if now.Held == 0 && now.Callers == 0 {
+			return
+		}
+		if time.Now().After(until) {
+			t.Errorf("memory is still held when the hub is closed: %+v", now)
+			return
+		}
+	}
+}
+
 // mount builds the chain as the configuration has it.
 func (y *yard) mount() {
 	mux := http.NewServeMux()
 	y.door.Routes(mux)
 	guard := front.NewGuard(y.Listener.Addr().String(), front.HTTP{})
-	h := front.Wrap(mux, front.Chain(auth.New(y.set.auth), guard, y.set.http, nil, hub.Refuse, hub.ReadsToken)...)
+	h := front.Wrap(mux, front.Chain(auth.New(y.set.auth), guard, y.set.http, y.budget, hub.Refuse, hub.ReadsToken)...)
 	y.handler.Store(&h)
 }
 

@@ -31,6 +31,9 @@ func ReadResult(m rpc.Message) (Result, error) {
 // NeedsInput says that the server cannot answer before it is told more.
 func (r Result) NeedsInput() bool { return r.fields.Text("resultType") == typeInput }
 
+// Size is how many bytes the whole reply has.
+func (r Result) Size() int { return len(r.m.Body) }
+
 // Get is a member's raw value.
 func (r Result) Get(key string) ([]byte, bool) { return r.fields.Get(key) }
 

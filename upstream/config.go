@@ -32,6 +32,10 @@ type Config struct {
 	// not say; a duration. A server that tells of changes is read again at once. Default 5m.
 	ListTTL unit.Duration `key:"list_ttl"`
 
+	// The most bytes that the lists of one server (tools, prompts, resources, templates) may have
+	// together; a size. A server with more is served without them. Default 8MiB. Zero is refused.
+	MaxListBytes unit.Bytes `key:"max_list_bytes"`
+
 	// How long a connection or a program that serves one client alone is kept when that client
 	// does not use it; a duration. Default 10m. Zero is refused.
 	IdleTimeout unit.Duration `key:"client_idle_timeout"`
@@ -95,6 +99,7 @@ func Default() Config {
 		ResponseTimeout:     unit.Duration(30 * time.Second),
 		MaxReplyBytes:       128 << 20,
 		ListTTL:             unit.Duration(5 * time.Minute),
+		MaxListBytes:        8 << 20,
 		IdleTimeout:         unit.Duration(10 * time.Minute),
 		MaxLanes:            64,
 	}
@@ -115,6 +120,9 @@ func (c Config) Validate() []error {
 	}
 	if c.MaxReplyBytes <= 0 {
 		problems = append(problems, errors.New("max_reply_bytes: must be positive"))
+	}
+	if c.MaxListBytes <= 0 {
+		problems = append(problems, errors.New("max_list_bytes: must be positive"))
 	}
 	if c.HealthcheckInterval > 0 && c.HealthcheckTimeout <= 0 {
 		problems = append(problems, errors.New("healthcheck_timeout: must be positive"))

@@ -293,8 +293,17 @@ func With(ctx context.Context, s *Scope) context.Context {
 	return context.WithValue(ctx, contextKey{}, s)
 }
 
-// From is the scope of the request whose context this is; nil where there is none.
+// From is the scope of the request whose context this is. It is nil where there is none, and where
+// the request is over: what outlives it holds its bytes elsewhere.
 func From(ctx context.Context) *Scope {
 	s, _ := ctx.Value(contextKey{}).(*Scope)
+	if s == nil {
+		return nil
+	}
+	s.budget.mu.Lock()
+	defer s.budget.mu.Unlock()
+	if s.released {
+		return nil
+	}
 	return s
 }

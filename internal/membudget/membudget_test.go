@@ -72,6 +72,9 @@ func TestReleaseGivesEverythingBack(t *testing.T) {
 	if st := b.Stats(); st.Held != 1*mib || st.Callers != 1 {
 		t.Errorf("%+v, want what the sibling holds", st)
 	}
+	if From(With(context.Background(), s)) != nil || From(With(context.Background(), outlives)) != outlives {
+		t.Error("the scope of a request that is over is still found, or another is not")
+	}
 	outlives.Release()
 	if st := b.Stats(); st.Held != 0 || st.Callers != 0 || len(b.callers) != 0 {
 		t.Errorf("%+v, want nothing", st)
