@@ -24,8 +24,8 @@ import (
 // only for the same client, the same request and a while.
 
 const (
-	maxParked = 1000 // calls in all
-	ownParked = 250  // calls of one caller
+	maxParked = 1000                  // calls in all
+	ownParked = 250                   // calls of one caller
 	together  = 25 * time.Millisecond // between questions that are asked at once
 
 	parkedOverhead = 16 << 10 // what a parked call costs beside its request
