@@ -29,8 +29,9 @@ type Config struct {
 	// 7d. Zero is refused: nothing could be read back.
 	TTL unit.Duration `key:"ttl"`
 
-	// The most that is kept; a size. At the limit the originals not shown for longest go
-	// first. Default 1GiB. Zero is refused.
+	// The most that is kept; a size. From 95 % of it on, the originals not shown for longest are
+	// removed in the background, down to 90 %. Tokens of servers (OAuth) do not count, and are
+	// never removed for text; they may have 8MiB beside it. Default 1GiB. Zero is refused.
 	MaxBytes unit.Bytes `key:"max_bytes"`
 
 	// What was shown within this span is never removed to make room; when nothing else is

@@ -11,7 +11,11 @@
 //     whether or not it was swept.
 //   - No more than max_bytes are kept (several processes on one store may go over it by the
 //     Puts they have under way). Room is made by expiry first, then by the oldest Seen, and
-//     never by a group that was put or touched within the spare span.
+//     never by a group that was put or touched within the spare span. It is made in the
+//     background, from 95 % of the cap down to 90 %; a Put that finds the store full all the
+//     same removes no more than is needed.
+//   - Pinned groups do not count towards max_bytes and are not evicted; together they have at
+//     most 8 MiB.
 //   - What is kept is opaque: nothing here reads, compresses or encrypts a value.
 //
 // When the driver fails, every method returns a [fault.Error] within the configured timeout:
@@ -34,6 +38,10 @@ type Item struct {
 	Key   string
 	Group string // items of one group are kept, touched and dropped together
 	Value []byte
+
+	// Pinned makes its group one that is not evicted to make room, for as long as the group
+	// lives. Pinned groups have a bound of their own.
+	Pinned bool
 }
 
 // Size is what the item counts towards the cap, the same for every driver.
@@ -51,10 +59,14 @@ type Lease struct {
 
 // Sweep asks a driver to remove groups.
 type Sweep struct {
-	Now        time.Time // groups that expire at or before Now go first, all of them
-	SpareAfter time.Time // a live group whose Seen is after this is never removed
-	MaxBytes   int64     // then the oldest Seen go, until stored bytes + Need <= MaxBytes
-	Need       int64
+	Now        time.Time // groups that expire at or before Now go first
+	SpareAfter time.Time // a live group whose Seen is after this is never removed, nor is a pinned one
+	MaxBytes   int64     // then the oldest Seen go, until Stat.Bytes + Need <= MaxBytes
+
+	// Need is how much a Put waits for. With 0 nobody waits: then all that has expired goes, and
+	// the driver takes its time, so that Puts come in between. Otherwise nothing more goes than
+	// it takes, expired or not.
+	Need int64
 }
 
 // Swept is what a sweep removed.
@@ -65,9 +77,19 @@ type Swept struct {
 
 // Stat is what a driver holds, expired groups that nobody swept yet included.
 type Stat struct {
-	Items int64
-	Bytes int64 // sum of [Item.Size]
+	Items  int64
+	Bytes  int64 // sum of [Item.Size] of what may be evicted
+	Pinned int64 // sum of [Item.Size] of what is pinned
 }
+
+// Epoch tells a store from what it becomes when it is flushed, replaced or put back from a copy.
+// While it stays the same, the store has what it acknowledged within the last [Memory], however
+// many sweeps there were.
+type Epoch uint64
+
+// Memory is the longest that anybody relies on an acknowledgement without asking again: a sweep
+// that removes a live group which was seen within this span before Now changes the epoch.
+const Memory = 10 * time.Minute
 
 // Driver is where items are. It has no clock and no limits of its own; both come with the
 // call. All methods may be called at once from any goroutine, do nothing when their context
@@ -91,6 +113,11 @@ type Driver interface {
 
 	// Sweep removes what the request says. What was removed before an error stays removed.
 	Sweep(ctx context.Context, sweep Sweep) (Swept, error)
+
+	// Epoch is cheap: it reads one number. It is the same for all who share the store, and
+	// changes when a live group is removed by a Drop or by anything that is not in this
+	// interface, such as an operator who empties the store.
+	Epoch(ctx context.Context) (Epoch, error)
 
 	// Stat is cheap: it reads a maintained total.
 	Stat(ctx context.Context) (Stat, error)

@@ -10,43 +10,77 @@ import (
 	"time"
 
 	"github.com/ctxgate/ctxgate/fault"
+	"github.com/ctxgate/ctxgate/internal/unit"
 )
 
 // sweepEvery is how often Run removes what has expired. Expiry does not wait for it.
 const sweepEvery = time.Minute
 
+// Room is made in the background once so much of the cap is taken, until less is.
+const (
+	highWater = 95 // percent
+	lowWater  = 90
+)
+
+// maxPinned is the most that pinned groups may have together, beside the cap.
+const maxPinned = 8 << 20
+
+// sweepRest is how long the background rests after a sweep that found nothing to remove.
+const sweepRest = time.Second
+
 // Store is a [Driver] with a clock, a lifetime, a cap and a time limit.
 type Store struct {
-	driver Driver
+	*shared
 	config Config
+}
+
+// shared is what stores over one driver have in common.
+type shared struct {
+	driver Driver
 	now    func() time.Time
 
 	pending  atomic.Int64  // bytes of the Puts under way in this process
 	sweeping chan struct{} // holds one token while a Put makes room
+	crowded  chan struct{} // holds one token while the background is to make room
 	resting  atomic.Int64  // until when nothing is asked, in nanoseconds of Unix
 }
 
 // New makes a store over an open driver, which it then owns. The config must be valid.
 func New(driver Driver, config Config, now func() time.Time) *Store {
-	return &Store{driver: driver, config: config, now: now, sweeping: make(chan struct{}, 1)}
+	return &Store{&shared{driver: driver, now: now, sweeping: make(chan struct{}, 1), crowded: make(chan struct{}, 1)}, config}
 }
 
-// Lifetime is how long what is kept lives after it was last put or touched.
-func (s *Store) Lifetime() time.Duration { return s.config.TTL.D() }
+// Lasting is the same store for what lives for another time: a lease is set by whoever puts or
+// touches, and none shortens another's. Run and Close of either are those of both.
+func (s *Store) Lasting(ttl time.Duration) *Store {
+	config := s.config
+	config.TTL = unit.Duration(ttl)
+	return &Store{s.shared, config}
+}
+
+// Sure is for how long an acknowledgement can be relied on without asking again, under one
+// [Epoch]: far less than the group lives, and at most half of the time for which it is spared.
+func (s *Store) Sure() time.Duration {
+	return min(Memory/2, s.config.TTL.D()/8, s.config.Spare.D()/2)
+}
 
 // Put keeps all items or none. It returns [fault.Full] when the cap leaves no room for them.
 func (s *Store) Put(ctx context.Context, items ...Item) error {
 	if len(items) == 0 {
 		return nil
 	}
-	var need int64
+	var need, pinned int64
 	for _, item := range items {
-		need += item.Size()
+		if item.Pinned {
+			pinned += item.Size()
+		} else {
+			need += item.Size()
+		}
 	}
 	_, err := ask(ctx, s, func(ctx context.Context) (struct{}, error) {
 		s.pending.Add(need)
 		defer s.pending.Add(-need)
-		if err := s.makeRoom(ctx, need); err != nil {
+		if err := s.makeRoom(ctx, need, pinned); err != nil {
 			return struct{}{}, err
 		}
 		return struct{}{}, s.driver.Put(ctx, items, s.lease())
@@ -82,28 +116,52 @@ func (s *Store) Stat(ctx context.Context) (Stat, error) {
 	return ask(ctx, s, s.driver.Stat)
 }
 
-// Run removes what has expired, at once and then every minute, until ctx ends. A sweep that
-// fails is logged and tried again a minute later; until then only disk space is lost.
+// Epoch tells whether the store is still the one that acknowledged something; see [Epoch].
+func (s *Store) Epoch(ctx context.Context) (Epoch, error) {
+	return ask(ctx, s, s.driver.Epoch)
+}
+
+// Run removes what has expired, at once and then every minute, and makes room when the store gets
+// full, until ctx ends. A sweep that fails is logged and tried again.
 func (s *Store) Run(ctx context.Context) {
 	tick := time.NewTicker(sweepEvery)
 	defer tick.Stop()
-	for {
-		// Long after a stop there may be much to remove, and nobody waits for it: this one
-		// operation may take as long as the pause between two.
-		swept, err := do(ctx, sweepEvery, func(ctx context.Context) (Swept, error) {
-			return s.driver.Sweep(ctx, s.sweep(0))
-		})
-		if err != nil && ctx.Err() == nil {
-			slog.WarnContext(ctx, "the store could not be swept", "error", err)
-		} else if swept.Groups > 0 {
-			slog.DebugContext(ctx, "the store was swept", "groups", swept.Groups, "bytes", swept.Bytes)
+	for room := false; ; {
+		swept := s.clean(ctx, room)
+		crowded := s.crowded
+		var rested <-chan time.Time
+		if room && swept.Groups == 0 { // all that is left is spared: every Put would ask again
+			crowded, rested = nil, time.After(sweepRest)
 		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return
+		for waiting := true; waiting; {
+			select {
+			case <-rested:
+				crowded, rested = s.crowded, nil
+			case <-crowded:
+				room, waiting = true, false
+			case <-tick.C:
+				room, waiting = false, false
+			case <-ctx.Done():
+				return
+			}
 		}
 	}
+}
+
+// clean is one sweep that nobody waits for: long after a stop there may be much to remove, so that
+// it may take as long as the pause between two.
+func (s *Store) clean(ctx context.Context, room bool) Swept {
+	sweep := s.sweep(0)
+	if room {
+		sweep.MaxBytes = sweep.MaxBytes / 100 * lowWater
+	}
+	swept, err := do(ctx, sweepEvery, func(ctx context.Context) (Swept, error) { return s.driver.Sweep(ctx, sweep) })
+	if err != nil && ctx.Err() == nil {
+		slog.WarnContext(ctx, "the store could not be swept", "error", err)
+	} else if swept.Groups > 0 {
+		slog.DebugContext(ctx, "the store was swept", "groups", swept.Groups, "bytes", swept.Bytes)
+	}
+	return swept
 }
 
 // Close closes the driver.
@@ -114,14 +172,26 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// makeRoom returns nil when need more bytes fit under the cap, after one sweep if it takes one.
-func (s *Store) makeRoom(ctx context.Context, need int64) error {
+// makeRoom returns nil when so many more bytes fit, after one sweep if it takes one.
+func (s *Store) makeRoom(ctx context.Context, need, pinned int64) error {
 	if need > int64(s.config.MaxBytes) {
 		return errFull // sweeping would empty the store for nothing
 	}
-	if ok, err := s.fits(ctx); ok || err != nil {
+	if ok, err := s.fits(ctx, need, pinned); ok || err != nil {
 		return err
 	}
+	// A store in which no room can be made in time is full; it is not one that does not answer.
+	sweeping, cancel := context.WithTimeout(ctx, s.config.Timeout.D()/2)
+	defer cancel()
+	err := s.evict(sweeping, need, pinned)
+	if err != nil && ctx.Err() == nil && sweeping.Err() != nil {
+		return fault.Wrap(fault.Full, "the store is full: no room was made in time", err)
+	}
+	return err
+}
+
+// evict removes what has to go for the Puts under way, and no more.
+func (s *Store) evict(ctx context.Context, need, pinned int64) error {
 	select {
 	case s.sweeping <- struct{}{}:
 		defer func() { <-s.sweeping }()
@@ -129,15 +199,13 @@ func (s *Store) makeRoom(ctx context.Context, need int64) error {
 		return ctx.Err()
 	}
 	// Whoever swept while this one waited may have made room for both.
-	if ok, err := s.fits(ctx); ok || err != nil {
+	if ok, err := s.fits(ctx, need, pinned); ok || err != nil {
 		return err
 	}
-	// A little more than needed, so that a store at its cap is not swept by every Put.
-	slack := int64(s.config.MaxBytes) / 32
-	if _, err := s.driver.Sweep(ctx, s.sweep(s.pending.Load()+slack)); err != nil {
+	if _, err := s.driver.Sweep(ctx, s.sweep(s.pending.Load())); err != nil {
 		return err
 	}
-	ok, err := s.fits(ctx)
+	ok, err := s.fits(ctx, need, pinned)
 	if err == nil && !ok {
 		return errFull
 	}
@@ -147,11 +215,28 @@ func (s *Store) makeRoom(ctx context.Context, need int64) error {
 var errFull = fault.New(fault.Full, "the store is full")
 
 // fits compares the driver's own total with the cap: it is one small read, and other
-// processes may be writing to the same store.
-func (s *Store) fits(ctx context.Context) (bool, error) {
+// processes may be writing to the same store. When it gets close, the background is told.
+func (s *Store) fits(ctx context.Context, need, pinned int64) (bool, error) {
 	stat, err := s.driver.Stat(ctx)
-	return err == nil && stat.Bytes+s.pending.Load() <= int64(s.config.MaxBytes), err
+	switch {
+	case err != nil:
+		return false, err
+	case pinned > 0 && stat.Pinned+pinned > maxPinned:
+		return false, errPinned
+	case need == 0:
+		return true, nil
+	}
+	taken, most := stat.Bytes+s.pending.Load(), int64(s.config.MaxBytes)
+	if taken > most/100*highWater {
+		select {
+		case s.crowded <- struct{}{}:
+		default:
+		}
+	}
+	return taken <= most, nil
 }
+
+var errPinned = fault.New(fault.Full, "the store has no room for another token")
 
 // clock is now in the whole milliseconds that drivers keep.
 func (s *Store) clock() time.Time { return s.now().Truncate(time.Millisecond) }

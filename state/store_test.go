@@ -103,12 +103,13 @@ func TestCapEvictsOldest(t *testing.T) {
 		if _, err := s.Touch(t.Context(), "0"); err != nil {
 			t.Fatal(err)
 		}
-		// Room for it and a little more: two of the oldest go, but not the one shown just now.
+		// Room for it and no more: the oldest goes, but not the one shown just now.
 		put(t, s, "new")
-		keeps(t, s, false, "1", "2")
-		keeps(t, s, true, "new", "0", "3", "9")
+		keeps(t, s, false, "1")
+		keeps(t, s, true, "new", "0", "2", "3", "9")
 		put(t, s, "more")
-		keeps(t, s, true, "3") // the little more was enough
+		keeps(t, s, false, "2")
+		keeps(t, s, true, "3")
 	})
 }
 

@@ -9,6 +9,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -22,7 +23,9 @@ type Driver struct {
 	mu     sync.RWMutex
 	items  map[string]state.Item
 	groups map[string]*group
-	bytes  int64
+	bytes  int64 // of what may be evicted
+	pinned int64 // of what is pinned
+	epoch  state.Epoch
 	closed bool
 }
 
@@ -31,11 +34,12 @@ type group struct {
 	seen, expires time.Time
 	keys          map[string]struct{}
 	bytes         int64
+	pinned        bool
 }
 
 // New makes an empty driver.
 func New() *Driver {
-	return &Driver{items: map[string]state.Item{}, groups: map[string]*group{}}
+	return &Driver{items: map[string]state.Item{}, groups: map[string]*group{}, epoch: state.Epoch(rand.Uint64())}
 }
 
 // Put implements [state.Driver].
@@ -55,8 +59,13 @@ func (d *Driver) Put(ctx context.Context, items []state.Item, lease state.Lease)
 		d.groups[item.Group] = g
 		d.items[item.Key] = item
 		g.keys[item.Key] = struct{}{}
+		if item.Pinned && !g.pinned {
+			d.count(g, -g.bytes)
+			g.pinned = true
+			d.count(g, g.bytes)
+		}
 		g.bytes += item.Size()
-		d.bytes += item.Size()
+		d.count(g, item.Size())
 	}
 	return nil
 }
@@ -99,8 +108,19 @@ func (d *Driver) Drop(ctx context.Context, name string) error {
 	}
 	if g, ok := d.groups[name]; ok {
 		d.drop(g)
+		d.epoch++
 	}
 	return nil
+}
+
+// Epoch implements [state.Driver].
+func (d *Driver) Epoch(ctx context.Context) (state.Epoch, error) {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	if err := d.usable(ctx); err != nil {
+		return 0, err
+	}
+	return d.epoch, nil
 }
 
 // Sweep implements [state.Driver].
@@ -111,28 +131,35 @@ func (d *Driver) Sweep(ctx context.Context, sweep state.Sweep) (state.Swept, err
 	if err := d.usable(ctx); err != nil {
 		return swept, err
 	}
-	drop := func(g *group) {
-		swept.Groups++
-		swept.Bytes += g.bytes
-		d.drop(g)
+	drop := func(groups []*group, must bool) {
+		for _, g := range groups {
+			if !must && d.bytes+sweep.Need <= sweep.MaxBytes {
+				return
+			}
+			if g.live(sweep.Now) && g.seen.After(sweep.Now.Add(-state.Memory)) {
+				d.epoch++
+			}
+			swept.Groups++
+			swept.Bytes += g.bytes
+			d.drop(g)
+		}
 	}
-	var rest []*group
+	var expired, rest []*group
 	for _, g := range d.groups {
 		if !g.live(sweep.Now) {
-			drop(g)
-		} else if !g.seen.After(sweep.SpareAfter) {
+			expired = append(expired, g)
+		} else if !g.pinned && !g.seen.After(sweep.SpareAfter) {
 			rest = append(rest, g)
 		}
+	}
+	drop(expired, sweep.Need == 0)
+	if d.bytes+sweep.Need <= sweep.MaxBytes {
+		return swept, nil
 	}
 	slices.SortFunc(rest, func(a, b *group) int {
 		return cmp.Or(a.seen.Compare(b.seen), strings.Compare(a.name, b.name))
 	})
-	for _, g := range rest {
-		if d.bytes+sweep.Need <= sweep.MaxBytes {
-			break
-		}
-		drop(g)
-	}
+	drop(rest, false)
 	return swept, nil
 }
 
@@ -143,14 +170,14 @@ func (d *Driver) Stat(ctx context.Context) (state.Stat, error) {
 	if err := d.usable(ctx); err != nil {
 		return state.Stat{}, err
 	}
-	return state.Stat{Items: int64(len(d.items)), Bytes: d.bytes}, nil
+	return state.Stat{Items: int64(len(d.items)), Bytes: d.bytes, Pinned: d.pinned}, nil
 }
 
 // Close implements [state.Driver].
 func (d *Driver) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.closed, d.items, d.groups, d.bytes = true, nil, nil, 0
+	d.closed, d.items, d.groups, d.bytes, d.pinned = true, nil, nil, 0, 0
 	return nil
 }
 
@@ -181,7 +208,7 @@ func (d *Driver) remove(item state.Item) {
 	delete(d.items, item.Key)
 	delete(g.keys, item.Key)
 	g.bytes -= item.Size()
-	d.bytes -= item.Size()
+	d.count(g, -item.Size())
 	if len(g.keys) == 0 {
 		delete(d.groups, item.Group)
 	}
@@ -191,8 +218,17 @@ func (d *Driver) drop(g *group) {
 	for key := range g.keys {
 		delete(d.items, key)
 	}
-	d.bytes -= g.bytes
+	d.count(g, -g.bytes)
 	delete(d.groups, g.name)
+}
+
+// count adds bytes of a group to the total they count towards.
+func (d *Driver) count(g *group, bytes int64) {
+	if g.pinned {
+		d.pinned += bytes
+	} else {
+		d.bytes += bytes
+	}
 }
 
 func (g *group) live(now time.Time) bool { return g.expires.After(now) }

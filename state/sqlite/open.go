@@ -21,14 +21,20 @@ import (
 
 const (
 	application = 0x63747867 // "ctxg" in the file's header: this file is ours
-	version     = 1          // of schema.sql
+	version     = 2          // of the schema
 
 	readers   = 4
 	openLimit = 10 * time.Second // how long Open waits for other processes
 )
 
 //go:embed schema.sql
-var schema string
+var schema1 string
+
+//go:embed schema2.sql
+var schema2 string
+
+// steps[n] brings a file from version n to the next.
+var steps = [version]string{schema1, schema2}
 
 // Open opens the file at path, making it and its folder when they are not there.
 func Open(ctx context.Context, path string) (*Driver, error) {
@@ -88,7 +94,8 @@ func (d *Driver) openReaders(ctx context.Context, path string) (err error) {
 	}{
 		{&d.get, `SELECT value FROM item JOIN grp ON grp.id = item.grp WHERE key = ? AND expires > ?`},
 		{&d.look, `SELECT seen, expires FROM grp WHERE name = ? AND expires > ?`},
-		{&d.stat, `SELECT items, bytes FROM total`},
+		{&d.stat, `SELECT items, bytes - pinned, pinned FROM total`},
+		{&d.epoch, `SELECT epoch, writes FROM total`},
 	} {
 		if *s.stmt, err = d.reading.PrepareContext(ctx, s.text); err != nil {
 			return fmt.Errorf("prepare %q: %w", s.text, err)
@@ -238,14 +245,20 @@ func migrate(ctx context.Context, conn *sql.Conn) error {
 	return err
 }
 
-// fill makes the schema in an empty file. Whoever waited for the lock may find it filled.
+// fill brings the schema to this version. Whoever waited for the lock may find it there.
 func fill(ctx context.Context, conn *sql.Conn) error {
-	if have, err := inspect(ctx, conn); err != nil || have == version {
+	have, err := inspect(ctx, conn)
+	if err != nil || have == version {
 		return err
 	}
+	for ; have < version; have++ {
+		if _, err := conn.ExecContext(ctx, steps[have]); err != nil {
+			return fmt.Errorf("bring the schema from version %d to the next: %w", have, err)
+		}
+	}
 	mark := fmt.Sprintf("PRAGMA application_id = %d; PRAGMA user_version = %d;", application, version)
-	if _, err := conn.ExecContext(ctx, schema+mark); err != nil {
-		return fmt.Errorf("create the schema: %w", err)
+	if _, err := conn.ExecContext(ctx, mark); err != nil {
+		return fmt.Errorf("note the version of the schema: %w", err)
 	}
 	return nil
 }

@@ -22,6 +22,7 @@ import (
 	"database/sql"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	modernc "modernc.org/sqlite"
@@ -38,8 +39,9 @@ type Driver struct {
 	writing *sql.DB
 	reading *sql.DB
 
-	get, look, stat *sql.Stmt // on reading
+	get, look, stat, epoch *sql.Stmt // on reading
 
+	writes  atomic.Int64 // the most that Epoch has read of total.writes
 	closing sync.Once
 	closed  error
 }
@@ -112,8 +114,29 @@ func (d *Driver) Stat(ctx context.Context) (state.Stat, error) {
 	if err := d.usable(ctx); err != nil {
 		return stat, err
 	}
-	err := d.stat.QueryRowContext(ctx).Scan(&stat.Items, &stat.Bytes)
+	err := d.stat.QueryRowContext(ctx).Scan(&stat.Items, &stat.Bytes, &stat.Pinned)
 	return stat, classify(err)
+}
+
+// Epoch implements [state.Driver]. A file with fewer writes than it had was put back from a copy,
+// which has the epoch of then: it gets a new one.
+func (d *Driver) Epoch(ctx context.Context) (state.Epoch, error) {
+	if err := d.usable(ctx); err != nil {
+		return 0, err
+	}
+	had := d.writes.Load() // before the query, which then must not find less
+	var epoch, writes int64
+	if err := d.epoch.QueryRowContext(ctx).Scan(&epoch, &writes); err != nil {
+		return 0, classify(err)
+	}
+	if writes < had && d.writes.CompareAndSwap(had, writes) {
+		err := d.writer.submit(ctx, 0, func(w *writer) error { return w.newEpoch.QueryRow().Scan(&epoch) })
+		return state.Epoch(epoch), classify(err)
+	}
+	for had < writes && !d.writes.CompareAndSwap(had, writes) {
+		had = d.writes.Load()
+	}
+	return state.Epoch(epoch), nil
 }
 
 // Close implements [state.Driver].

@@ -8,6 +8,7 @@ import (
 	"runtime/debug"
 	"sync/atomic"
 
+	"golang.org/x/sync/semaphore"
 	sqlite3 "modernc.org/sqlite/lib"
 
 	"github.com/ctxgate/ctxgate/state"
@@ -19,6 +20,7 @@ const (
 	queueJobs  = 256
 	batchJobs  = 128
 	batchBytes = 16 << 20
+	queueBytes = 32 << 20 // of the jobs that wait or run; their callers may have left
 )
 
 // writer is the one goroutine that writes. While it syncs a commit, new jobs gather in the
@@ -26,12 +28,16 @@ const (
 type writer struct {
 	conn    *sql.Conn
 	queue   chan *job
-	quit    chan struct{} // closed to make the goroutine end
+	life    context.Context // ended to make the goroutine end
+	end     context.CancelFunc
 	done    chan struct{} // closed when it has ended
 	commits atomic.Int64
+	held    *semaphore.Weighted // bytes of the jobs that wait or run
+	pace    pace
 
 	expire, claim, store, renew, remove   *sql.Stmt
 	expired, oldest, removeID, sumStored  *sql.Stmt
+	hide, removeItems, quiet, newEpoch    *sql.Stmt
 	begin, commit, rollback               *sql.Stmt
 	savepoint, release, rollbackSavepoint *sql.Stmt
 	statements                            []*sql.Stmt // all of these
@@ -49,9 +55,11 @@ func newWriter(ctx context.Context, conn *sql.Conn) (*writer, error) {
 	w := &writer{
 		conn:  conn,
 		queue: make(chan *job, queueJobs),
-		quit:  make(chan struct{}),
 		done:  make(chan struct{}),
+		held:  semaphore.NewWeighted(queueBytes),
+		pace:  pace{groups: 16, bytes: 1 << 20},
 	}
+	w.life, w.end = context.WithCancel(context.Background())
 	for _, s := range []struct {
 		stmt **sql.Stmt
 		text string
@@ -64,9 +72,9 @@ func newWriter(ctx context.Context, conn *sql.Conn) (*writer, error) {
 		{&w.rollbackSavepoint, `ROLLBACK TO job`},
 
 		{&w.expire, `DELETE FROM grp WHERE name = ? AND expires <= ?`},
-		{&w.claim, `INSERT INTO grp (name, seen, expires) VALUES (?, ?, ?)
+		{&w.claim, `INSERT INTO grp (name, seen, expires, pinned) VALUES (?, ?, ?, ?)
 			ON CONFLICT (name) DO UPDATE
-			SET seen = max(seen, excluded.seen), expires = max(expires, excluded.expires)
+			SET seen = max(seen, excluded.seen), expires = max(expires, excluded.expires), pinned = max(pinned, excluded.pinned)
 			RETURNING id`},
 		{&w.store, `INSERT INTO item (key, grp, size, value) VALUES (?, ?, ?, ?)
 			ON CONFLICT (key) DO UPDATE
@@ -75,10 +83,14 @@ func newWriter(ctx context.Context, conn *sql.Conn) (*writer, error) {
 			WHERE name = ? AND expires > ?`},
 		{&w.remove, `DELETE FROM grp WHERE name = ?`},
 
-		{&w.expired, `SELECT id, bytes FROM grp WHERE expires <= ? ORDER BY expires LIMIT ?`},
-		{&w.oldest, `SELECT id, bytes FROM grp WHERE seen <= ? ORDER BY seen, name LIMIT ?`},
+		{&w.expired, `SELECT id, bytes, items, seen FROM grp WHERE expires <= ? ORDER BY expires LIMIT ?`},
+		{&w.oldest, `SELECT id, bytes, items, seen FROM grp WHERE pinned = 0 AND seen <= ? ORDER BY seen, name LIMIT ?`},
 		{&w.removeID, `DELETE FROM grp WHERE id = ?`},
-		{&w.sumStored, `SELECT bytes FROM total`},
+		{&w.sumStored, `SELECT bytes, bytes - pinned FROM total`},
+		{&w.hide, `UPDATE grp SET expires = 0 WHERE id = ?`},
+		{&w.removeItems, `DELETE FROM item WHERE rowid IN (SELECT rowid FROM item WHERE grp = ? LIMIT ?)`},
+		{&w.quiet, `UPDATE total SET quiet = ?, epoch = epoch + ?`},
+		{&w.newEpoch, `UPDATE total SET epoch = random() RETURNING epoch`},
 	} {
 		var err error
 		if *s.stmt, err = conn.PrepareContext(ctx, s.text); err != nil {
@@ -100,12 +112,17 @@ func (w *writer) submit(ctx context.Context, size int64, run func(*writer) error
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	if err := w.acquireBytes(ctx, size); err != nil {
+		return err
+	}
 	j := &job{ctx: ctx, size: size, run: run, ack: make(chan error, 1)}
 	select {
 	case w.queue <- j:
 	case <-ctx.Done():
+		w.releaseBytes(size)
 		return ctx.Err()
 	case <-w.done:
+		w.releaseBytes(size)
 		return state.ErrClosed
 	}
 	select {
@@ -124,6 +141,25 @@ func (w *writer) submit(ctx context.Context, size int64, run func(*writer) error
 	}
 }
 
+// acquireBytes waits until the bytes of a job may stand in the queue. A job that is larger than all of it
+// goes alone.
+func (w *writer) acquireBytes(ctx context.Context, size int64) error {
+	if size == 0 || w.held.TryAcquire(min(size, queueBytes)) {
+		return nil
+	}
+	waiting, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stop := context.AfterFunc(w.life, cancel)
+	defer stop()
+	err := w.held.Acquire(waiting, min(size, queueBytes))
+	if err != nil && ctx.Err() == nil {
+		return state.ErrClosed
+	}
+	return err
+}
+
+func (w *writer) releaseBytes(size int64) { w.held.Release(min(size, queueBytes)) }
+
 func (w *writer) work() {
 	defer close(w.done)
 	defer w.closeStatements()
@@ -131,7 +167,7 @@ func (w *writer) work() {
 		select {
 		case j := <-w.queue:
 			w.serve(w.gather(j))
-		case <-w.quit:
+		case <-w.life.Done():
 		}
 	}
 }
@@ -145,18 +181,11 @@ func (w *writer) closeStatements() {
 
 // stop ends the goroutine after the commit it is in. Jobs still in the queue were not begun.
 func (w *writer) stop() {
-	close(w.quit)
+	w.end()
 	<-w.done
 }
 
-func (w *writer) stopped() bool {
-	select {
-	case <-w.quit:
-		return true
-	default:
-		return false
-	}
-}
+func (w *writer) stopped() bool { return w.life.Err() != nil }
 
 // gather takes what waits in the queue, up to the limits of one commit.
 func (w *writer) gather(first *job) []*job {
@@ -183,6 +212,8 @@ func (w *writer) serve(batch []*job) {
 		if answers[i] == nil {
 			answers[i] = err
 		}
+		j.run = nil // and with it the items: the caller may hold on to the job
+		w.releaseBytes(j.size)
 		j.ack <- answers[i]
 	}
 }
@@ -252,12 +283,12 @@ func (w *writer) put(items []state.Item, lease state.Lease) error {
 	var id int64
 	for i, item := range items {
 		// The parts of one text come in a row; only a change of group can have dropped one.
-		if i == 0 || item.Group != items[i-1].Group {
+		if i == 0 || item.Group != items[i-1].Group || item.Pinned != items[i-1].Pinned {
 			name := []byte(item.Group)
 			if err := do(w.expire, name, seen); err != nil {
 				return fmt.Errorf("empty an expired group: %w", err)
 			}
-			if err := w.claim.QueryRow(name, seen, expires).Scan(&id); err != nil {
+			if err := w.claim.QueryRow(name, seen, expires, item.Pinned).Scan(&id); err != nil {
 				return fmt.Errorf("claim a group: %w", err)
 			}
 		}

@@ -1,9 +1,9 @@
 // Package statetest is the one suite that every [state.Driver] passes. It holds a driver to
 // the contract in package state word by word and to nothing else.
 //
-// statetest.go has the entry and the words the tests share; item.go, lease.go, sweep.go and
-// use.go have the tests: of items and their accounting, of leases and expiry, of eviction, and
-// of many callers, ended contexts and Close.
+// statetest.go has the entry and the words the tests share; item.go, lease.go, sweep.go,
+// pin.go and use.go have the tests: of items and their accounting, of leases and expiry, of
+// eviction, of what is pinned and of epochs, and of many callers, ended contexts and Close.
 package statetest
 
 import (
@@ -45,6 +45,12 @@ func Test(t *testing.T, open func(t *testing.T) state.Driver) {
 		{"SweepSpares", sweepSpares},
 		{"SweepNeed", sweepNeed},
 		{"SweepMany", sweepMany},
+		{"SweepForAPut", sweepForAPut},
+		{"SweepLargeGroup", sweepLargeGroup},
+		{"SweepSparesPinned", sweepSparesPinned},
+		{"PinnedTotals", pinnedTotals},
+		{"EpochStays", epochStays},
+		{"EpochChanges", epochChanges},
 		{"Concurrent", concurrent},
 		{"ConcurrentOverwrite", concurrentOverwrite},
 		{"EndedContext", endedContext},

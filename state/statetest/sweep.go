@@ -132,3 +132,46 @@ func sweepMany(d *driver) {
 	d.sweep(ask, state.Swept{Groups: 2*n - 7, Bytes: sizes(old...) + sizes(live[:n-7]...)})
 	d.holds(live[n-7:]...)
 }
+
+// sweepForAPut removes no more than the Put needs, of what has expired too.
+func sweepForAPut(d *driver) {
+	var all []state.Item
+	for i := range 20 {
+		all = append(all, item(fmt.Sprintf("%02d", i), fmt.Sprintf("%02d", i), strings.Repeat("x", 100)))
+		d.put(lease(i, 50), all[i])
+	}
+	one := all[0].Size()
+	ask := state.Sweep{Now: at(60), SpareAfter: at(60), MaxBytes: 20 * one, Need: 2*one + 1}
+	d.sweep(ask, state.Swept{Groups: 3, Bytes: 3 * one})
+	d.sweep(ask, state.Swept{})
+	ask.Need = 0
+	d.sweep(ask, state.Swept{Groups: 17, Bytes: 17 * one})
+	d.holds()
+}
+
+// sweepLargeGroup is one that no driver removes in one short step: it is gone at once all the same.
+func sweepLargeGroup(d *driver) {
+	var large []state.Item
+	for i := range 40 {
+		large = append(large, item(fmt.Sprintf("part %02d", i), "large", strings.Repeat("x", 1<<20)))
+	}
+	d.put(lease(0, 100), large...)
+	small := item("small", "small", "x")
+	d.put(lease(1, 100), small)
+	ask := state.Sweep{Now: at(10), SpareAfter: at(10), MaxBytes: sizes(large...), Need: 1}
+	if _, err := d.Sweep(d.ctx, ask); err != nil {
+		d.Fatal(err)
+	}
+	for _, i := range large {
+		d.hasNot(10, i.Key)
+	}
+	d.has(10, "small", "x")
+	d.touch("large", lease(11, 100), false)
+	ask = state.Sweep{Now: at(10), SpareAfter: at(10), MaxBytes: roomy}
+	if _, err := d.Sweep(d.ctx, ask); err != nil {
+		d.Fatal(err)
+	}
+	d.holds(small)
+	d.put(lease(11, 100), large[:2]...) // and can be put again
+	d.holds(large[0], large[1], small)
+}

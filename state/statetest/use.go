@@ -128,6 +128,8 @@ func (d *driver) each(ctx context.Context, check func(name string, err error)) {
 	check("Sweep", err)
 	_, err = d.Stat(ctx)
 	check("Stat", err)
+	_, err = d.Epoch(ctx)
+	check("Epoch", err)
 }
 
 func endedContext(d *driver) {
