@@ -346,8 +346,6 @@ type Vault struct {
 	Store  *state.Store
 	Recall *recall.Recall
 	Root   []byte // the secret everything else is derived from
-
-	driver state.Driver
 }
 
 // Close closes the store.

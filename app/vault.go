@@ -14,7 +14,6 @@ import (
 
 	"github.com/ctxgate/ctxgate/config"
 	"github.com/ctxgate/ctxgate/internal/secret"
-	"github.com/ctxgate/ctxgate/internal/unit"
 	"github.com/ctxgate/ctxgate/recall"
 	"github.com/ctxgate/ctxgate/state"
 	"github.com/ctxgate/ctxgate/state/memory"
@@ -36,14 +35,12 @@ func OpenVault(ctx context.Context, cfg config.Config) (*Vault, error) {
 	if err != nil {
 		return nil, errors.Join(err, store.Close())
 	}
-	return &Vault{Store: store, Recall: r, Root: []byte(root.Reveal()), driver: driver}, nil
+	return &Vault{Store: store, Recall: r, Root: []byte(root.Reveal())}, nil
 }
 
-// lasting is recall over the same store with a lifetime of its own: a lease is set by whoever
-// keeps or shows a text, and none shortens another's.
+// lasting is recall over the same store with a lifetime of its own.
 func (v *Vault) lasting(cfg config.Config, ttl time.Duration) (*recall.Recall, error) {
-	cfg.State.TTL = unit.Duration(ttl)
-	return recall.New(state.New(v.driver, cfg.State, time.Now), v.Root, cfg.Recall)
+	return recall.New(v.Store.Lasting(ttl), v.Root, cfg.Recall)
 }
 
 func openDriver(ctx context.Context, cfg config.Config) (state.Driver, error) {

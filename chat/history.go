@@ -12,6 +12,7 @@ import (
 	"github.com/ctxgate/ctxgate/jsonscan"
 	"github.com/ctxgate/ctxgate/meter"
 	"github.com/ctxgate/ctxgate/recall"
+	"github.com/ctxgate/ctxgate/state"
 )
 
 // maxDepth is how deep a request may nest for its history to be read; a deeper one goes as it came.
@@ -125,24 +126,33 @@ type made struct {
 	edits   []jsonscan.Edit
 	cleared []Cleared // none of it new any more
 	until   time.Time // for so long it is sure that all of it is kept
+	epoch   state.Epoch
 }
 
 // made is what came of an earlier request's cuts, if it can be used again: the plan begins with them,
 // all is surely kept, and nothing of it is new.
-func (m masker) made(plan *history.Plan, via string, now time.Time, turns int) made {
+func (m masker) made(plan *history.Plan, via string, now time.Time, epoch state.Epoch, turns int) made {
 	old, ok := plan.Made().(made)
-	if n := len(old.cuts); ok && old.via == via && old.turn <= turns && now.Before(old.until) &&
+	if n := len(old.cuts); ok && old.via == via && old.turn <= turns && now.Before(old.until) && old.epoch == epoch &&
 		n <= len(plan.Cuts) && slices.Equal(plan.Cuts[:n], old.cuts) {
 		return old
 	}
-	return made{via: via, until: now.Add(m.keeper.Sure())}
+	return made{via: via, until: now.Add(state.Memory), epoch: epoch}
 }
+
+// OriginOf is the origin of texts that were in requests to a provider: the name of no server.
+func OriginOf(provider string) string { return originPrefix + provider }
+
+const originPrefix = "llm:"
 
 // cut keeps what the plan masks, and gives the edits for what was kept.
 func (m masker) cut(ctx context.Context, o Outgoing, talk *history.Dialogue, plan *history.Plan, out *Shrunk) {
-	via, now := "llm:"+o.Provider, time.Now()
-	old := m.made(plan, via, now, out.turns)
-	if err := m.keep(ctx, o, talk, plan.Cuts[len(old.cuts):], via, now); err != nil {
+	if len(plan.Cuts) == 0 {
+		return
+	}
+	via, now, epoch := OriginOf(o.Provider), time.Now(), m.keeper.Epoch(ctx)
+	old := m.made(plan, via, now, epoch, out.turns)
+	if err := m.keep(ctx, o, talk, plan.Cuts[len(old.cuts):], via, now, epoch); err != nil {
 		slog.WarnContext(ctx, "old tool results go whole: their originals cannot be kept", "error", err)
 	}
 	out.Edits = slices.Grow(slices.Clip(old.edits), len(plan.Cuts)-len(old.cuts))
@@ -178,13 +188,13 @@ func (m masker) cut(ctx context.Context, o Outgoing, talk *history.Dialogue, pla
 
 // keep makes sure that the originals of what is masked are kept. Most were a moment ago, when the
 // conversation was last here, and need no second look.
-func (m masker) keep(ctx context.Context, o Outgoing, talk *history.Dialogue, cuts []history.Cut, via string, now time.Time) error {
+func (m masker) keep(ctx context.Context, o Outgoing, talk *history.Dialogue, cuts []history.Cut, via string, now time.Time, epoch state.Epoch) error {
 	talk.Via(via)
 	var texts []recall.Text
 	var of []*history.Result
 	for _, cut := range cuts {
 		r := &talk.Results[cut.Result]
-		if now.Before(r.Kept.Until) {
+		if known := (recall.Kept{ID: r.Kept.ID, Until: r.Kept.Until, Epoch: state.Epoch(r.Kept.Epoch)}); known.Holds(now, epoch) {
 			continue
 		}
 		t := recall.Text{From: recall.Origin{Server: via, Tool: r.Name}}
@@ -196,11 +206,9 @@ func (m masker) keep(ctx context.Context, o Outgoing, talk *history.Dialogue, cu
 	if len(texts) == 0 {
 		return nil
 	}
-	ids, err := m.keeper.KeepAll(ctx, o.Who.Tenant(), texts)
+	kept, err := m.keeper.KeepAll(ctx, o.Who.Tenant(), texts)
 	for i, r := range of {
-		if r.Kept = (history.Kept{ID: ids[i], Until: now.Add(m.keeper.Sure())}); ids[i] == "" {
-			r.Kept = history.Kept{}
-		}
+		r.Kept = history.Kept{ID: kept[i].ID, Until: kept[i].Until, Epoch: uint64(kept[i].Epoch)}
 	}
 	return err
 }

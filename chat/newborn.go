@@ -129,16 +129,16 @@ func (w *midwife) cut(ctx context.Context, o Outgoing, talk *history.Dialogue, p
 	}
 	texts := make([]recall.Text, len(born))
 	for i, n := range born {
-		texts[i].From = recall.Origin{Server: "llm:" + o.Provider, Tool: talk.Results[n.result].Name}
+		texts[i].From = recall.Origin{Server: OriginOf(o.Provider), Tool: talk.Results[n.result].Name}
 		texts[i].Raw = [][]byte{n.text.Of(o.Body)}
 	}
-	ids, err := w.keeper.KeepAll(ctx, o.Who.Tenant(), texts)
+	kept, err := w.keeper.KeepAll(ctx, o.Who.Tenant(), texts)
 	if err != nil {
 		slog.WarnContext(ctx, "new tool results go whole: their originals cannot be kept", "error", err)
 	}
 	var edits []jsonscan.Edit
 	for i, n := range born {
-		if ids[i] == "" {
+		if kept[i].ID == "" {
 			continue
 		}
 		edits = n.appendEdits(edits)

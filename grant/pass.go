@@ -144,11 +144,12 @@ func (p *permit) replace(next *pass) {
 // group is what the server's token is kept under. There is one tenant.
 func (p *permit) group() string { return "oauth\x00default\x00" + p.server.key }
 
-// keep puts a token into the store. One that cannot be kept is used all the same.
+// keep puts a token into the store, where no text of tools takes its place. One that cannot be kept
+// is used all the same.
 func (p *permit) keep(ctx context.Context, held *pass) {
 	text, err := json.Marshal(held.record)
 	if err == nil {
-		err = p.desk.store.Put(context.WithoutCancel(ctx), state.Item{Key: p.group(), Group: p.group(), Value: []byte(p.desk.seal.Seal(text))})
+		err = p.desk.store.Put(context.WithoutCancel(ctx), state.Item{Key: p.group(), Group: p.group(), Value: []byte(p.desk.seal.Seal(text)), Pinned: true})
 	}
 	if err != nil {
 		slog.Warn("a token was not kept: it is lost when the gateway stops", "server", p.server.id, "error", err)

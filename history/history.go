@@ -116,10 +116,11 @@ type mark struct {
 	lasts time.Duration
 }
 
-// Kept is what is known of an original.
+// Kept is what is known of an original: that the store has it until then, while its epoch is this.
 type Kept struct {
 	ID    string
 	Until time.Time
+	Epoch uint64
 }
 
 // Turn is a tool turn: a message of the model that calls tools.

@@ -25,6 +25,13 @@ func rawTexts(n int) (texts []Text, said []string) {
 	return texts, said
 }
 
+func idsOf(kept []Kept) (ids []string) {
+	for _, k := range kept {
+		ids = append(ids, k.ID)
+	}
+	return ids
+}
+
 // I1, H+2: texts of a request are kept in few writes, under the ids they have anywhere; and for a
 // while they cost the store nothing.
 func TestHPlus2KeepAll(t *testing.T) {
@@ -32,18 +39,18 @@ func TestHPlus2KeepAll(t *testing.T) {
 	texts, said := rawTexts(50)
 	texts = append(texts, texts[3]) // the same file read twice
 	said = append(said, said[3])
-	ids, err := r.KeepAll(t.Context(), "t", texts)
+	kept, err := r.KeepAll(t.Context(), "t", texts)
 	if err != nil || driver.puts.Load() != 1 {
 		t.Fatalf("%v, %d writes", err, driver.puts.Load())
 	}
-	for i, id := range ids {
+	for i, id := range idsOf(kept) {
 		if got, err := fetch(t, r, "t", id); err != nil || got != said[i] || id != r.ID("t", said[i]) {
 			t.Errorf("%s gives %d bytes of %d, %v", id, len(got), len(said[i]), err)
 		}
 	}
 	driver.refuse.Store(true)
 	again, err := r.KeepAll(t.Context(), "t", texts)
-	if err != nil || fmt.Sprint(again) != fmt.Sprint(ids) || driver.puts.Load() != 1 {
+	if err != nil || fmt.Sprint(idsOf(again)) != fmt.Sprint(idsOf(kept)) || driver.puts.Load() != 1 {
 		t.Errorf("again: %v, %d writes", err, driver.puts.Load())
 	}
 	if _, err := r.KeepAll(t.Context(), "bob", texts[:1]); err == nil {
@@ -56,17 +63,17 @@ func TestI1KeepAllRefused(t *testing.T) {
 	r, driver := open(t, nil)
 	texts, _ := rawTexts(3)
 	driver.refuse.Store(true)
-	ids, err := r.KeepAll(t.Context(), "t", texts)
-	if err == nil || strings.Join(ids, "") != "" {
-		t.Errorf("%q, %v", ids, err)
+	kept, err := r.KeepAll(t.Context(), "t", texts)
+	if err == nil || strings.Join(idsOf(kept), "") != "" {
+		t.Errorf("%v, %v", kept, err)
 	}
 	driver.refuse.Store(false)
-	if ids, err = r.KeepAll(t.Context(), "t", texts); err != nil || ids[2] == "" {
-		t.Errorf("%q, %v", ids, err)
+	if kept, err = r.KeepAll(t.Context(), "t", texts); err != nil || kept[2].ID == "" {
+		t.Errorf("%v, %v", kept, err)
 	}
 	off, _ := open(t, func(c *Config, _ *state.Config) { c.Enabled = false })
-	if ids, err = off.KeepAll(t.Context(), "t", texts); fault.KindOf(err) != fault.Unavailable || ids[0] != "" {
-		t.Errorf("off: %q, %v", ids, err)
+	if kept, err = off.KeepAll(t.Context(), "t", texts); fault.KindOf(err) != fault.Unavailable || kept[0].ID != "" {
+		t.Errorf("off: %v, %v", kept, err)
 	}
 }
 
@@ -77,11 +84,11 @@ func TestI9KeepAllInParts(t *testing.T) {
 	for i := range 12 {
 		texts = append(texts, Text{Raw: [][]byte{[]byte(strings.Repeat(fmt.Sprintf("%08d", i), 1<<17))}, From: pruned})
 	}
-	ids, err := r.KeepAll(t.Context(), "t", texts)
+	kept, err := r.KeepAll(t.Context(), "t", texts)
 	if err != nil || driver.puts.Load() < 4 {
 		t.Fatalf("%v, %d writes", err, driver.puts.Load())
 	}
-	for i, id := range ids {
+	for i, id := range idsOf(kept) {
 		if got, err := fetch(t, r, "t", id); err != nil || got != string(texts[i].Raw[0]) {
 			t.Errorf("text %d: %d bytes, %v", i, len(got), err)
 		}

@@ -193,30 +193,33 @@ func (k tenantKeys) madeItems(o original) []state.Item {
 }
 
 // parts compresses and seals o's text. A text of one part comes back inside the manifest; of a
-// larger one each part is in the store when the next is begun, so that memory holds one.
+// larger one each part is in the store when the next is begun, so that memory holds one. Whether
+// there is more than one is known only when the second comes: escapes may be most of a text.
 func (r *Recall) parts(ctx context.Context, k tenantKeys, o original, aead cipher.AEAD) (*manifest, error) {
 	m := &manifest{Chars: int64(o.chars)}
 	var packed []byte // used again for each part: only what is sealed goes to the store
 	if !o.single {
 		packed = make([]byte, 0, partSize+partSize/16)
 	}
+	put := func() error { // the part that packed holds, the last so far
+		n := m.Parts - 1
+		return r.store.Put(ctx, state.Item{Key: k.part(o.id, n), Group: k.group(o.id), Value: seal(aead, o.id, n, packed)})
+	}
 	for piece := range o.pieces {
-		m.Bytes += int64(len(piece))
-		packed = r.codec.enc.EncodeAll(piece, packed[:0])
-		if o.single {
-			m.inline = packed
-		} else {
-			item := state.Item{Key: k.part(o.id, m.Parts), Group: k.group(o.id), Value: seal(aead, o.id, m.Parts, packed)}
-			if err := r.store.Put(ctx, item); err != nil {
+		if m.Parts > 0 {
+			if err := put(); err != nil {
 				return nil, err
 			}
 		}
+		m.Bytes += int64(len(piece))
+		packed = r.codec.enc.EncodeAll(piece, packed[:0])
 		m.Parts++
 	}
-	if m.Parts == 1 { // a text that is large only by its escapes
+	if m.Parts <= 1 {
 		m.inline = packed
+		return m, nil
 	}
-	return m, nil
+	return m, put()
 }
 
 // manifestPart is the manifest's place among the parts when it is sealed.

@@ -47,26 +47,28 @@ type Text struct {
 	From Origin
 }
 
-// KeepAll keeps texts, in as few writes as it can, and gives their ids, "" for what could not be
-// kept; then the error says why. What this process kept a short while ago costs nothing.
-func (r *Recall) KeepAll(ctx context.Context, tenant string, texts []Text) ([]string, error) {
-	ids := make([]string, len(texts))
+// KeepAll keeps texts, in as few writes as it can, and says how; for what could not be kept there is
+// no id, and the error says why. What this process kept a short while ago costs one small read, of
+// the store's epoch.
+func (r *Recall) KeepAll(ctx context.Context, tenant string, texts []Text) ([]Kept, error) {
+	kept := make([]Kept, len(texts))
 	if !r.cfg.Enabled {
-		return ids, errOff
+		return kept, errOff
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.cfg.KeepTimeout.D())
 	defer cancel()
-	b := batch{r: r, tenant: tenant, ids: ids}
+	b := batch{r: r, tenant: tenant, kept: kept, asked: time.Now(), epoch: r.Epoch(ctx)}
 	for i := range texts {
 		m := r.recent.mark(tenant, &texts[i])
-		if ids[i] = r.recent.id(m, time.Now()); ids[i] != "" {
+		if before, ok := r.recent.get(m, b.asked, b.epoch); ok {
+			kept[i] = before
 			continue
 		}
 		if err := b.add(ctx, i, m, &texts[i]); err != nil {
-			return ids, errors.Join(err, b.flush(ctx))
+			return kept, errors.Join(err, b.flush(ctx))
 		}
 	}
-	return ids, b.flush(ctx)
+	return kept, b.flush(ctx)
 }
 
 // batch gathers texts on their way to the store.
@@ -74,7 +76,9 @@ type batch struct {
 	r       *Recall
 	tenant  string
 	keys    tenantKeys
-	ids     []string
+	kept    []Kept
+	asked   time.Time   // since when the store is asked
+	epoch   state.Epoch // which it had then
 	pending []pendingText
 	items   []state.Item
 	held    int64
@@ -127,8 +131,7 @@ func (b *batch) flush(ctx context.Context) error {
 		return err
 	}
 	for _, p := range b.pending {
-		b.ids[p.at] = p.id
-		b.r.recent.note(p.mark, p.id, time.Now())
+		b.kept[p.at] = b.r.recent.put(p.mark, p.id, b.asked, b.epoch)
 	}
 	return nil
 }
