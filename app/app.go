@@ -144,7 +144,7 @@ func (a *App) build(ctx context.Context, sole bool) (*Vault, *meter.Meter, error
 
 	a.door, err = hub.New(settings(a.cfg), hub.Deps{
 		Transport: a.grants, Recall: vault.Recall, Meter: metrics, Limiter: a.limiter, Secret: vault.Root, Env: a.opts.Env,
-		Budget: a.budget, Sole: sole, Own: a.own(), Version: a.opts.Version,
+		Budget: a.budget, Sole: sole, Own: a.own(), Version: a.opts.Version, MayRead: a.mayRead,
 	})
 	if err != nil {
 		return nil, nil, err
@@ -152,8 +152,16 @@ func (a *App) build(ctx context.Context, sole bool) (*Vault, *meter.Meter, error
 	a.onRelease(func() error { a.door.Close(); return nil })
 	a.chat = chat.New(chatSettings(a.cfg), chat.Deps{
 		Transport: transport, Meter: metrics, Limiter: a.limiter, Shrink: chat.Mask(vault.Recall, time.Now), Recall: vault.Recall, Budget: a.budget,
+		MayRead: a.mayRead,
 	})
 	return vault, metrics, nil
+}
+
+// mayRead says whether a caller may read back what came from an origin: whether it may call that
+// today. Every reader of the gateway asks here, but for those at the door of one server, which see
+// what that server made.
+func (a *App) mayRead(who auth.Caller, o recall.Origin) bool {
+	return a.door.Calls(who, o) || a.chat.Calls(who, o)
 }
 
 // settings is the part of the configuration that the hub needs.

@@ -23,7 +23,8 @@ type Birth struct {
 	// its arguments and what the user said last. A text of one line or of more than 16 MiB is
 	// masked. Whatever is done depends only on the result and on what stands before it, so that
 	// the provider's cache holds from the start. Results that have images, results without a call,
-	// texts with a marker of the gateway in them, and what recover_text read back stay as they are.
+	// texts that a gateway with the same store and secret has cut, and what recover_text read back
+	// stay as they are.
 	//
 	// Where the model has no recover_text (see recovery.offer), what is left out cannot be read by
 	// it: then results are masked, for a line in the middle is missed sooner than what a cut shows

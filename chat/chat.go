@@ -65,6 +65,10 @@ type Deps struct {
 	Shrink    Shrink         // nil: nothing is shrunk
 	Recall    *recall.Recall // nil: nothing can be read back
 	Budget    *membudget.Budget
+
+	// MayRead says whether a caller's model may read back what came from an origin. Nil: what came
+	// from requests to the door's own providers.
+	MayRead func(auth.Caller, recall.Origin) bool
 }
 
 // Settings is the part of the configuration that a door needs.

@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
+	"github.com/ctxgate/ctxgate/fault"
 	"github.com/ctxgate/ctxgate/history"
 	"github.com/ctxgate/ctxgate/jsonscan"
 	"github.com/ctxgate/ctxgate/recall"
@@ -105,8 +106,12 @@ func (w *midwife) shorten(ctx context.Context, u rule, raw []byte) []jsonscan.Ed
 	}
 	defer w.busy.Release(need)
 	edits, err := w.keeper.Shorten(ctx, u.draft(raw))
-	if err == nil || ctx.Err() == nil {
+	switch { // a store that could not tell may do so next time
+	case err == nil || ctx.Err() == nil && fault.KindOf(err) == fault.Internal:
 		w.known.note(m, edits)
+	case ctx.Err() == nil:
+		slog.WarnContext(ctx, "a result goes whole: the store cannot tell whether it was cut before", "error", err)
+		return edits
 	}
 	if err != nil {
 		slog.ErrorContext(ctx, "a result goes whole: it cannot be shortened", "error", err)
@@ -131,6 +136,7 @@ func (w *midwife) cut(ctx context.Context, o Outgoing, talk *history.Dialogue, p
 	for i, n := range born {
 		texts[i].From = recall.Origin{Server: OriginOf(o.Provider), Tool: talk.Results[n.result].Name}
 		texts[i].Raw = [][]byte{n.text.Of(o.Body)}
+		texts[i].Made = func() []byte { return jsonscan.AppendSpliced(nil, n.text.Of(o.Body), n.edits) }
 	}
 	kept, err := w.keeper.KeepAll(ctx, o.Who.Tenant(), texts)
 	if err != nil {

@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/debug"
+	"slices"
 	"time"
 
+	"github.com/ctxgate/ctxgate/auth"
 	"github.com/ctxgate/ctxgate/fault"
 	"github.com/ctxgate/ctxgate/history"
 	"github.com/ctxgate/ctxgate/jsonscan"
@@ -199,7 +201,7 @@ func (d *Door) remember(ctx context.Context, c *call, notes ...recall.Note) {
 func (d *Door) answers(ctx context.Context, c *call, round *rounds.Round, last bool) []rounds.Answer {
 	out := make([]rounds.Answer, len(round.Calls))
 	for i, call := range round.Calls {
-		text, err := d.readBack(ctx, c.who.Tenant(), call.Args, c.reads.MaxChars/len(out))
+		text, err := d.readBack(ctx, c.who, call.Args, c.reads.MaxChars/len(out))
 		if err != nil {
 			slog.DebugContext(ctx, "a model cannot read back", "error", err)
 			text = unread(err)
@@ -215,12 +217,21 @@ func (d *Door) answers(ctx context.Context, c *call, round *rounds.Round, last b
 // lastOne spares the model a call that nobody would answer.
 const lastOne = "\n[You have read back as often as you can before you answer: go on with what you know.]"
 
-func (d *Door) readBack(ctx context.Context, tenant string, args []byte, chars int) (string, error) {
+// Calls says whether an origin is a request to a provider that is there today.
+func (d *Door) Calls(_ auth.Caller, o recall.Origin) bool {
+	return slices.ContainsFunc(d.plan.Load().providers, func(p *provider) bool { return OriginOf(p.Name) == o.Server })
+}
+
+func (d *Door) readBack(ctx context.Context, who auth.Caller, args []byte, chars int) (string, error) {
 	wish, err := recall.ReadWish(args)
 	if err != nil {
 		return "", err
 	}
-	text, err := d.deps.Recall.Answer(ctx, tenant, wish)
+	may := d.deps.MayRead
+	if may == nil {
+		may = d.Calls
+	}
+	text, err := d.deps.Recall.Answer(ctx, who.Tenant(), wish, func(o recall.Origin) bool { return may(who, o) })
 	if err != nil {
 		return "", err
 	}

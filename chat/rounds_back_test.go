@@ -73,7 +73,7 @@ func listOf(t *testing.T, body []byte) string {
 func TestHiddenCallsComeBack(t *testing.T) {
 	eachWire(t, func(t *testing.T, d dialect, p *llmtest.Provider, stream bool) {
 		r := keeper(t, nil)
-		id, err := r.Keep(t.Context(), auth.DefaultTenant, "one\ntwo\n", recall.Origin{})
+		id, err := r.Keep(t.Context(), auth.DefaultTenant, "one\ntwo\n", recall.Origin{Server: chat.OriginOf("p")})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -133,7 +133,7 @@ func TestCallsAtTheProviderAreAnswered(t *testing.T) {
 	d := dialects[llmtest.Responses]
 	for _, stream := range []bool{false, true} {
 		p, r := llmtest.New(t, llmtest.Options{}), keeper(t, nil)
-		id, _ := r.Keep(t.Context(), auth.DefaultTenant, "text", recall.Origin{})
+		id, _ := r.Keep(t.Context(), auth.DefaultTenant, "text", recall.Origin{Server: chat.OriginOf("p")})
 		read := readBack(id, "")
 		p.Script(llmtest.Use(read), llmtest.Use(read, llmtest.Call{ID: "mine", Name: "read", Args: `{}`}),
 			llmtest.Use(read), llmtest.Use(read), llmtest.Say("Done."))
@@ -158,7 +158,7 @@ func TestCallsAtTheProviderAreAnswered(t *testing.T) {
 func TestHiddenCallsOfAnotherReply(t *testing.T) {
 	eachWire(t, func(t *testing.T, d dialect, p *llmtest.Provider, stream bool) {
 		r := keeper(t, nil)
-		id, _ := r.Keep(t.Context(), auth.DefaultTenant, "text", recall.Origin{})
+		id, _ := r.Keep(t.Context(), auth.DefaultTenant, "text", recall.Origin{Server: chat.OriginOf("p")})
 		read := llmtest.Use(readBack(id, ""))
 		p.Script(read, llmtest.Say("A"), llmtest.Say("B"), llmtest.Say("C"), llmtest.Say("D"), read, llmtest.Fail(400), llmtest.Say("E"), llmtest.Say("F"))
 		g := doorTo(t, d, p, recovering(r, unmasked))
@@ -190,7 +190,7 @@ func TestStoreIsAskedLittle(t *testing.T) {
 	const turns = 100
 	d, p := dialects[llmtest.Chat], llmtest.New(t, llmtest.Options{})
 	r, store := brittle(t)
-	id, _ := r.Keep(t.Context(), auth.DefaultTenant, "text", recall.Origin{})
+	id, _ := r.Keep(t.Context(), auth.DefaultTenant, "text", recall.Origin{Server: chat.OriginOf("p")})
 	g := doorTo(t, d, p, recovering(r, unmasked))
 	talk := d.conversation(turns)
 	ask := func() int64 {

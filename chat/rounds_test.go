@@ -176,7 +176,7 @@ func TestRoundsAreCached(t *testing.T) {
 func TestRoundsAreBounded(t *testing.T) {
 	eachWire(t, func(t *testing.T, d dialect, p *llmtest.Provider, stream bool) {
 		r := keeper(t, nil)
-		id, _ := r.Keep(t.Context(), auth.DefaultTenant, "text", recall.Origin{})
+		id, _ := r.Keep(t.Context(), auth.DefaultTenant, "text", recall.Origin{Server: chat.OriginOf("p")})
 		p.ScriptFunc(func(llmtest.Request) llmtest.Step {
 			return llmtest.Step{Text: "More. ", Calls: []llmtest.Call{readBack(id, "")}}
 		})
@@ -199,7 +199,7 @@ func TestRoundsAreBounded(t *testing.T) {
 func TestModelIsToldWhatItCannotRead(t *testing.T) {
 	eachWire(t, func(t *testing.T, d dialect, p *llmtest.Provider, stream bool) {
 		r, store := brittle(t)
-		id, _ := r.Keep(t.Context(), auth.DefaultTenant, strings.Repeat("x", 5000), recall.Origin{})
+		id, _ := r.Keep(t.Context(), auth.DefaultTenant, strings.Repeat("x", 5000), recall.Origin{Server: chat.OriginOf("p")})
 		p.ScriptFunc(func(req llmtest.Request) llmtest.Step {
 			switch len(req.Results) {
 			case 1:
@@ -292,7 +292,7 @@ func TestOfferedToolChangesNothingElse(t *testing.T) {
 func TestLaterRoundFails(t *testing.T) {
 	eachWire(t, func(t *testing.T, d dialect, p *llmtest.Provider, stream bool) {
 		r := keeper(t, nil)
-		id, _ := r.Keep(t.Context(), auth.DefaultTenant, "text", recall.Origin{})
+		id, _ := r.Keep(t.Context(), auth.DefaultTenant, "text", recall.Origin{Server: chat.OriginOf("p")})
 		for _, step := range []llmtest.Step{llmtest.Fail(http.StatusServiceUnavailable), llmtest.Cut("", 0)} {
 			p.Script(llmtest.Step{Text: "Let me see.", Calls: []llmtest.Call{readBack(id, "")}}, step)
 			g := doorTo(t, d, p, recovering(r, unmasked))
@@ -319,7 +319,7 @@ func TestLaterRoundFails(t *testing.T) {
 func TestClientLeavesInALaterRound(t *testing.T) {
 	eachWire(t, func(t *testing.T, d dialect, p *llmtest.Provider, stream bool) {
 		r := keeper(t, nil)
-		id, _ := r.Keep(t.Context(), auth.DefaultTenant, "text", recall.Origin{})
+		id, _ := r.Keep(t.Context(), auth.DefaultTenant, "text", recall.Origin{Server: chat.OriginOf("p")})
 		p.Script(llmtest.Use(readBack(id, "")), llmtest.Step{Text: "Never said.", Delay: time.Minute})
 		g := doorTo(t, d, p, recovering(r, unmasked))
 		ctx, leave := context.WithCancel(t.Context())
@@ -347,7 +347,7 @@ func TestClientLeavesInALaterRound(t *testing.T) {
 // client's in any round.
 func TestRoundsStayWithTheirProvider(t *testing.T) {
 	r := keeper(t, nil)
-	id, _ := r.Keep(t.Context(), auth.DefaultTenant, "text", recall.Origin{})
+	id, _ := r.Keep(t.Context(), auth.DefaultTenant, "text", recall.Origin{Server: chat.OriginOf("p")})
 	d := dialects[llmtest.Chat]
 	a, b := llmtest.New(t, llmtest.Options{}), llmtest.New(t, llmtest.Options{})
 	a.Script(llmtest.Fail(http.StatusServiceUnavailable), llmtest.Say("wrong"))

@@ -181,7 +181,7 @@ func (h *Hub) shrink(ctx context.Context, req *request, to target, m rpc.Message
 	}
 	how := req.plan.rules.find(server, tool)
 	cut := h.recall.Shrink(ctx, recall.Doc{
-		Tenant: req.who.Tenant(), From: recall.Origin{Server: server, Tool: clip(to.name)}, Body: m.Body, Strings: strings,
+		Tenant: req.who.Tenant(), From: recall.Origin{Server: server, Tool: clip(tool)}, Body: m.Body, Strings: strings,
 		Focus: how.focus(to.goal),
 	}, how.Policy)
 	h.count(ctx, server, m.Reply, cut.Edits, cut)

@@ -79,6 +79,10 @@ type Deps struct {
 	Sole      bool           // there is one client only, on stdin and stdout
 	Own       []Own          // servers that are part of the gateway
 	Version   string
+
+	// MayRead says whether a caller may read back what came from an origin, at the door of all
+	// servers. Nil: what came from servers that are there.
+	MayRead func(auth.Caller, recall.Origin) bool
 }
 
 // Settings is the part of the configuration that a hub needs.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/ctxgate/ctxgate/auth"
 	"github.com/ctxgate/ctxgate/fault"
 	"github.com/ctxgate/ctxgate/jsonscan"
 	"github.com/ctxgate/ctxgate/mcp"
@@ -31,6 +32,41 @@ var recoverItem = []byte(`{"name":"` + recoverTool + `","title":"Read back text 
 	`"required":["prune_id"],"additionalProperties":false},` +
 	`"annotations":{"readOnlyHint":true,"idempotentHint":true,"openWorldHint":false}}`)
 
+// mayRead says which originals a request may read back: of what its caller may call today. At the
+// door of one server that is what this server's results made, and nothing else.
+func (h *Hub) mayRead(req *request) recall.Access {
+	return func(o recall.Origin) bool {
+		switch {
+		case req.only != "":
+			return o.Server == req.plan.origin(req.only) && req.plan.calls(o)
+		case h.deps.MayRead != nil:
+			return h.deps.MayRead(req.who, o)
+		}
+		return req.plan.calls(o)
+	}
+}
+
+// origin is the Server of what a server's results made.
+func (p *plan) origin(server string) string {
+	if p.own[server] != nil {
+		return recall.OwnOrigin(server)
+	}
+	return server
+}
+
+// calls says whether what an origin names can be called under the plan.
+func (p *plan) calls(o recall.Origin) bool {
+	for id := range p.own {
+		if o.Server == recall.OwnOrigin(id) {
+			return true
+		}
+	}
+	return p.knows(o.Server)
+}
+
+// Calls says whether a caller may call, today, what an origin names: a server that is there.
+func (h *Hub) Calls(_ auth.Caller, o recall.Origin) bool { return h.plan.Load().calls(o) }
+
 // recoverText reads an original back, for the tenant that it was kept for.
 func (h *Hub) recoverText(ctx context.Context, req *request) (reply, error) {
 	args, _ := req.params.Get("arguments")
@@ -38,7 +74,7 @@ func (h *Hub) recoverText(ctx context.Context, req *request) (reply, error) {
 	if err != nil {
 		return reply{}, unanswered(err)
 	}
-	part, err := h.recall.Answer(ctx, req.who.Tenant(), wish)
+	part, err := h.recall.Answer(ctx, req.who.Tenant(), wish, h.mayRead(req))
 	if err != nil {
 		return reply{}, unanswered(err)
 	}

@@ -93,7 +93,7 @@ func (h *Hub) relay(w http.ResponseWriter, r *http.Request, req *request) error 
 		return err
 	}
 	cut := h.recall.Shrink(ctx, recall.Doc{
-		Tenant: req.who.Tenant(), From: recall.Origin{Server: id, Tool: clip(req.Name)}, Body: got.Body, Strings: got.Strings,
+		Tenant: req.who.Tenant(), From: recall.Origin{Server: id, Tool: clip(tool)}, Body: got.Body, Strings: got.Strings,
 		Focus: how.focus(goal),
 	}, how.Policy)
 	edits := restoreID(got, req.Request, cut.Edits)

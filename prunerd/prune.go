@@ -14,7 +14,9 @@ import (
 )
 
 // origin is where the pruner's originals came from.
-var origin = recall.Origin{Server: "pruner", Tool: toolPrune}
+// Origin is where the originals of the pruner come from. A configured server may be called pruner,
+// too: it is not the same.
+var Origin = recall.Origin{Server: recall.OwnOrigin("pruner"), Tool: toolPrune}
 
 // job is one call of prune_text.
 type job struct {
@@ -61,7 +63,7 @@ func (s *Server) prune(ctx context.Context, tenant string, raw []byte) ([]byte, 
 	p := s.plan.Load()
 	j.id = s.deps.Recall.ID(tenant, j.text)
 	await := s.start(ctx, p, j)
-	_, err = s.deps.Recall.Keep(ctx, tenant, j.text, origin)
+	_, err = s.deps.Recall.Keep(ctx, tenant, j.text, Origin)
 	out := await()
 	if err != nil && ctx.Err() == nil {
 		slog.WarnContext(ctx, "an original could not be kept: its text is not pruned", "error", err)
@@ -74,7 +76,14 @@ func (s *Server) prune(ctx context.Context, tenant string, raw []byte) ([]byte, 
 		ID: j.id, Text: j.text, Pruned: out.pruned, Blocks: out.blocks, Backend: p.backend(),
 		Fallback: out.fallback, Warnings: out.warnings, Took: time.Since(began), opinion: out.opinion,
 	}
-	return toolResult(r.JSON()), nil
+	document := r.JSON()
+	if out.pruned != nil {
+		// The result is one of ours: no other part of the gateway that sees it is to cut it again.
+		if err := s.deps.Recall.NoteMade(ctx, tenant, j.id, string(document), string(out.pruned)); err != nil {
+			slog.DebugContext(ctx, "a pruned text will not be recognised", "error", err)
+		}
+	}
+	return toolResult(document), nil
 }
 
 // maxLimit is the longest a call can ask to be given: longer than any takes.

@@ -30,7 +30,7 @@ func (s *Server) recover(ctx context.Context, tenant string, raw []byte) ([]byte
 		return nil, err
 	}
 	var text bytes.Buffer
-	original, err := s.deps.Recall.Open(ctx, tenant, want.id)
+	original, err := s.deps.Recall.OpenFor(ctx, tenant, want.id, isOwn)
 	if err == nil {
 		err = original.WriteText(ctx, &text)
 	}
@@ -52,6 +52,9 @@ func (s *Server) recover(ctx context.Context, tenant string, raw []byte) ([]byte
 	}
 	return toolResult(recovered(original.ID, want, lines)), nil
 }
+
+// isOwn says whether a text came from the pruner: what other servers' results made is not its own.
+func isOwn(o recall.Origin) bool { return o.Server == Origin.Server }
 
 func readWish(raw []byte) (*wish, error) {
 	a, err := readArgs(raw, "", "prune_id", "ranges", "include_line_numbers")

@@ -113,10 +113,10 @@ func readRanges(raw []byte) ([]Range, error) {
 	return out, nil
 }
 
-// Answer is what is wished for, of an original that was kept for the tenant. An original that is not
-// there is [ErrUnknown].
-func (r *Recall) Answer(ctx context.Context, tenant string, w Wish) ([]byte, error) {
-	original, err := r.Open(ctx, tenant, w.ID)
+// Answer is what is wished for, of an original that was kept for the tenant and came from what its
+// reader may call. An original that is not there is [ErrUnknown].
+func (r *Recall) Answer(ctx context.Context, tenant string, w Wish, may Access) ([]byte, error) {
+	original, err := r.OpenFor(ctx, tenant, w.ID, may)
 	if err != nil {
 		return nil, err
 	}

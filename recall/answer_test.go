@@ -53,7 +53,7 @@ func TestFit(t *testing.T) {
 		if err != nil || n > 10 {
 			t.Fatal(n, err)
 		}
-		got, err := r.Answer(t.Context(), "t", w)
+		got, err := r.Answer(t.Context(), "t", w, anything)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -72,7 +72,7 @@ func TestFit(t *testing.T) {
 		t.Errorf("read %d bytes of %d", len(read), len(text))
 	}
 	w, _ := ReadWish([]byte(`{"prune_id":"` + id + `","pattern":"line"}`))
-	got, _ := r.Answer(t.Context(), "t", w)
+	got, _ := r.Answer(t.Context(), "t", w, anything)
 	if s := string(w.Fit(got, 200)); !strings.Contains(s, "ask for fewer lines") || utf8.RuneCountInString(s) > 200 {
 		t.Errorf("got %q", s)
 	}
@@ -89,7 +89,7 @@ func TestAnswerOfAnotherTenant(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, id := range []string{id, "prn_00000000000000000000000000"} {
-		if _, err := r.Answer(t.Context(), "other", Wish{ID: id}); fault.KindOf(err) != fault.Unknown {
+		if _, err := r.Answer(t.Context(), "other", Wish{ID: id}, anything); fault.KindOf(err) != fault.Unknown {
 			t.Errorf("%s: got %v", id, err)
 		}
 	}

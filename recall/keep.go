@@ -18,8 +18,13 @@ import (
 // item; a larger one is as many as it takes and, last, the manifest that makes it whole.
 const partSize = 1 << 20
 
-// Origin is where a text came from. Recovery is allowed to whoever may call it today.
+// Origin is where a text came from: a server's tool, or a part of the gateway, whose name has a
+// colon in it, as no server's has. It can be read back by whoever may call one of its origins today.
 type Origin struct{ Server, Tool string }
+
+// OwnOrigin is the Server of what a server that is part of the gateway made: a configured server may
+// have the same id.
+func OwnOrigin(id string) string { return "own:" + id }
 
 // manifest describes a kept original. Encoded: version, bytes, chars, parts, origins; then, for
 // an original of one part, that part.
@@ -32,8 +37,13 @@ type manifest struct {
 
 const (
 	manifestVersion = 1
-	maxOrigins      = 16 // where the same text came from in more places, the first ones stand for all
+	maxOrigins      = 16
 )
+
+// errOrigins is what becomes of a text that came from maxOrigins others before. It is not cut: to
+// leave the new origin out would cut what its caller cannot read back, and to forget another would
+// take from that one's caller what was cut for it.
+var errOrigins = fault.New(fault.Full, "the same text came from 16 tools before: it goes whole from any other")
 
 func (m *manifest) encode() []byte {
 	b := []byte{manifestVersion}
@@ -104,8 +114,9 @@ type original struct {
 func newOriginal(k tenantKeys, text iter.Seq[[]byte], size, chars int) original {
 	o := original{chars: chars, pieces: text, single: size <= partSize}
 	if o.single {
-		var whole []byte
-		for whole = range text { // one piece, so that nothing comes to overwrite it
+		whole := make([]byte, 0, size)
+		for piece := range text {
+			whole = append(whole, piece...)
 		}
 		o.pieces = func(yield func([]byte) bool) { yield(whole) }
 	}
@@ -156,13 +167,17 @@ func (r *Recall) items(ctx context.Context, k tenantKeys, o original, from Origi
 		if m, err = r.parts(ctx, k, o, aead); err != nil {
 			return nil, err
 		}
-	} else if slices.Contains(m.Origins, from) || len(m.Origins) == maxOrigins {
+	} else if slices.Contains(m.Origins, from) {
 		// A text that is shown on every turn costs reads, no writes.
 		return slices.DeleteFunc(k.madeItems(o), func(i state.Item) bool {
 			_, err := r.store.Get(ctx, i.Key)
 			return err == nil
 		}), nil
 	}
+	if len(m.Origins) == maxOrigins {
+		return nil, errOrigins
+	}
+	// Of two who add an origin at once, one may be overwritten: its own next text brings it back.
 	m.Origins = append(m.Origins, from)
 	sealed := seal(aead, o.id, manifestPart, m.encode())
 	whole := state.Item{Key: k.group(o.id), Group: k.group(o.id), Value: sealed}
@@ -183,11 +198,11 @@ func (r *Recall) kept(ctx context.Context, k tenantKeys, id string, aead cipher.
 	return m, err
 }
 
-// madeItems remember the texts that o becomes.
+// madeItems remember the texts that o becomes, and whose they are.
 func (k tenantKeys) madeItems(o original) []state.Item {
 	var items []state.Item
 	for _, key := range o.made {
-		items = append(items, state.Item{Key: key, Group: k.group(o.id)})
+		items = append(items, state.Item{Key: key, Group: k.group(o.id), Value: []byte(o.id)})
 	}
 	return items
 }

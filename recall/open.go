@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/ctxgate/ctxgate/fault"
 )
@@ -22,9 +23,22 @@ type Original struct {
 	m    *manifest
 }
 
-// Open finds the original of an id, for the tenant it was kept for. Anything that keeps it from
-// being found, but for the store itself failing, is [ErrUnknown].
+// Access says whether its reader may call, today, what a text came from.
+type Access func(Origin) bool
+
+// errOrigin is why an original is unknown to somebody who may call nothing it came from.
+var errOrigin = errors.New("the reader may call nothing that it came from")
+
+// Open finds the original of an id, for the tenant it was kept for, wherever it came from: for an
+// operator. Anything that keeps it from being found, but for the store itself failing, is
+// [ErrUnknown].
 func (r *Recall) Open(ctx context.Context, tenant, id string) (*Original, error) {
+	return r.OpenFor(ctx, tenant, id, func(Origin) bool { return true })
+}
+
+// OpenFor is Open for a reader who may call, of its origins, at least one. To any other it is as
+// unknown as an id that never was.
+func (r *Recall) OpenFor(ctx context.Context, tenant, id string, may Access) (*Original, error) {
 	id, err := ParseID(id)
 	if err != nil {
 		return nil, err
@@ -37,6 +51,9 @@ func (r *Recall) Open(ctx context.Context, tenant, id string) (*Original, error)
 	m, err := r.manifest(ctx, k, id, aead)
 	if err != nil {
 		return nil, notFound(err)
+	}
+	if !slices.ContainsFunc(m.Origins, may) {
+		return nil, unknown(errOrigin)
 	}
 	// Shown again, it lives on. A store that cannot note that can still be read.
 	_, _ = r.store.Touch(ctx, k.group(id))

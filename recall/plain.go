@@ -26,11 +26,11 @@ func (r *Recall) Keep(ctx context.Context, tenant, text string, from Origin) (id
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.cfg.KeepTimeout.D())
 	defer cancel()
-	need := 3 * min(int64(len(text)), partSize) // as in keeper.take
-	if err := r.spill.Acquire(ctx, need); err != nil {
-		return r.ID(tenant, text), fault.Wrap(fault.Full, "too many originals on their way to the store", err)
+	way := r.newWay(ctx)
+	if err := way.take(ctx, len(text), nil); err != nil {
+		return r.ID(tenant, text), err
 	}
-	defer r.spill.Release(need)
+	defer way.release()
 	k := r.keysOf(tenant)
 	o := newOriginal(k, pieces(text), len(text), utf8.RuneCountInString(text))
 	items, err := r.items(ctx, k, o, from)
@@ -45,6 +45,10 @@ func (r *Recall) Keep(ctx context.Context, tenant, text string, from Origin) (id
 type Text struct {
 	Raw  [][]byte
 	From Origin
+
+	// Made gives the text that is shown instead, as the inside of a JSON string, where that is long
+	// enough to be cut again elsewhere. It is asked when the text is kept; nil for none.
+	Made func() []byte
 }
 
 // KeepAll keeps texts, in as few writes as it can, and says how; for what could not be kept there is
@@ -57,7 +61,7 @@ func (r *Recall) KeepAll(ctx context.Context, tenant string, texts []Text) ([]Ke
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.cfg.KeepTimeout.D())
 	defer cancel()
-	b := batch{r: r, tenant: tenant, kept: kept, asked: time.Now(), epoch: r.Epoch(ctx)}
+	b := batch{r: r, way: r.newWay(ctx), tenant: tenant, kept: kept, asked: time.Now(), epoch: r.Epoch(ctx)}
 	for i := range texts {
 		m := r.recent.mark(tenant, &texts[i])
 		if before, ok := r.recent.get(m, b.asked, b.epoch); ok {
@@ -68,7 +72,7 @@ func (r *Recall) KeepAll(ctx context.Context, tenant string, texts []Text) ([]Ke
 			return kept, errors.Join(err, b.flush(ctx))
 		}
 	}
-	return kept, b.flush(ctx)
+	return kept, errors.Join(b.flush(ctx), b.crowded)
 }
 
 // batch gathers texts on their way to the store.
@@ -81,52 +85,65 @@ type batch struct {
 	epoch   state.Epoch // which it had then
 	pending []pendingText
 	items   []state.Item
-	held    int64
+	way     way
+	crowded error // why some texts were not kept, though the store works
 }
 
 type pendingText struct {
 	at   int
 	mark lately.Mark
 	id   string
+	from Origin
 }
 
 // add prepares a text; flush makes it kept.
-func (b *batch) add(ctx context.Context, at int, m lately.Mark, t *Text) error {
+func (b *batch) add(ctx context.Context, n int, m lately.Mark, t *Text) error {
 	if b.keys.tag == "" {
 		b.keys = b.r.keysOf(b.tenant)
 	}
-	text := t.decode()
-	need := 3 * min(int64(len(text)), partSize) // as in keeper.take
-	if !b.r.spill.TryAcquire(need) {
-		if err := b.flush(ctx); err != nil { // waiting with full hands, two could wait for each other
+	if err := b.way.take(ctx, t.size(), func() error { return b.flush(ctx) }); err != nil {
+		return err
+	}
+	o := newOriginal(b.keys, t.text(), t.size(), t.chars())
+	if t.Made != nil {
+		o.made = append(o.made, b.keys.madeKey(hash128(b.keys.made, jsonscan.Texts(t.Made(), partSize))))
+	}
+	if at := slices.IndexFunc(b.pending, func(p pendingText) bool { return p.id == o.id }); at >= 0 {
+		if b.pending[at].from == t.From {
+			b.items = append(b.items, b.keys.madeItems(o)...)
+			b.pending = append(b.pending, pendingText{n, m, o.id, t.From})
+			return nil
+		}
+		// Its manifest is to name this origin, too, and is not in the store yet.
+		if err := b.put(ctx); err != nil {
 			return err
 		}
-		if err := b.r.spill.Acquire(ctx, need); err != nil {
-			return fault.Wrap(fault.Full, "too many originals on their way to the store", err)
-		}
 	}
-	b.held += need
-	o := newOriginal(b.keys, pieces(text), len(text), utf8.RuneCountInString(text))
-	if !slices.ContainsFunc(b.pending, func(p pendingText) bool { return p.id == o.id }) {
-		items, err := b.r.items(ctx, b.keys, o, t.From)
-		if err != nil {
-			return err
-		}
-		b.items = append(b.items, items...)
+	items, err := b.r.items(ctx, b.keys, o, t.From)
+	if errors.Is(err, errOrigins) { // of this text alone
+		b.crowded = err
+		return nil
 	}
-	b.pending = append(b.pending, pendingText{at, m, o.id})
-	if b.held >= partSize {
+	if err != nil {
+		return err
+	}
+	b.items = append(b.items, items...)
+	b.pending = append(b.pending, pendingText{n, m, o.id, t.From})
+	if b.way.held >= partSize {
 		return b.flush(ctx)
 	}
 	return nil
 }
 
-// flush puts what was gathered; only then the ids count.
+// flush puts what was gathered, and gives back what that took.
 func (b *batch) flush(ctx context.Context) error {
-	defer func() {
-		b.r.spill.Release(b.held)
-		b.pending, b.items, b.held = nil, nil, 0
-	}()
+	defer b.way.release()
+	return b.put(ctx)
+}
+
+// put puts what was gathered; only then the ids count.
+func (b *batch) put(ctx context.Context) error {
+	defer func() { b.pending, b.items = nil, nil }()
 	if err := b.r.store.Put(ctx, b.items...); err != nil {
 		return err
 	}
@@ -136,15 +153,37 @@ func (b *batch) flush(ctx context.Context) error {
 	return nil
 }
 
-func (t *Text) decode() string {
-	var out []byte
-	for i, raw := range t.Raw {
-		if i > 0 {
-			out = append(out, '\n')
+// text is what it says, in pieces of at most a part.
+func (t *Text) text() iter.Seq[[]byte] {
+	return func(yield func([]byte) bool) {
+		for i, raw := range t.Raw {
+			if i > 0 && !yield([]byte{'\n'}) {
+				return
+			}
+			for piece := range jsonscan.Texts(raw, partSize) {
+				if !yield(piece) {
+					return
+				}
+			}
 		}
-		out = jsonscan.AppendText(out, raw)
 	}
-	return string(out)
+}
+
+// size is how many bytes it has at most.
+func (t *Text) size() int {
+	n := max(0, len(t.Raw)-1)
+	for _, raw := range t.Raw {
+		n += len(raw)
+	}
+	return n
+}
+
+func (t *Text) chars() int {
+	n := max(0, len(t.Raw)-1)
+	for _, raw := range t.Raw {
+		n += jsonscan.CountChars(raw)
+	}
+	return n
 }
 
 // ID is the id of a text, kept or not: the same as for a string of a reply that says the same.

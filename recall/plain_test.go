@@ -135,8 +135,12 @@ func TestI1KeptByManyAtOnce(t *testing.T) {
 	ways := map[string]func(*Recall){"kept": keep, "cut": cut(plain), "cut, escaped": cut(escaped)}
 	for a, first := range ways {
 		for b, second := range ways {
-			r, driver := open(t, nil)
-			r.store = state.New(&meddler{Driver: driver, do: func() { second(r) }}, state.Default(), time.Now)
+			// The one is kept while the store has the first part of the other in hand: on a busy
+			// machine that takes longer than a store may. What is tried here is not how long.
+			patient := state.Default()
+			patient.Timeout = unit.Duration(10 * time.Minute)
+			r, driver := open(t, func(c *Config, _ *state.Config) { c.KeepTimeout = patient.Timeout })
+			r.store = state.New(&meddler{Driver: driver, do: func() { second(r) }}, patient, time.Now)
 			first(r)
 			if got, err := fetch(t, r, "t", r.ID("t", text)); err != nil || got != text {
 				t.Errorf("%s while %s: %d bytes of %d, %v", b, a, len(got), len(text), err)

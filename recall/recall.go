@@ -6,7 +6,7 @@
 // reply, cut.go is one text to shorten, focus.go cuts one to the lines that a reader looks for,
 // shorten.go one that is shown again and again,
 // json.go finds the texts of a reply that is read as JSON, keep.go puts originals into the store,
-// plain.go keeps texts that somebody else cuts, recent.go remembers which of them were kept lately,
+// plain.go keeps texts that somebody else cuts, made.go knows the texts that were made here, recent.go remembers which of them were kept lately,
 // note.go keeps notes about conversations, open.go reads originals back, answer.go parts of them as
 // a model asks for them, seal.go derives the keys and seals what is stored, handle.go is the id a
 // model sees, lines.go reads parts of an original by line and by search.

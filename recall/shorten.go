@@ -24,19 +24,24 @@ type Draft struct {
 // [Recall.Shrink] would make, but nothing is kept: they may be shown only once [Recall.KeepAll] has
 // kept the text.
 //
-// The same draft has the same edits at all times and everywhere: they depend on no clock and on
-// nothing in the store, so that a text is shown with the same bytes whenever it is shown again. How
-// much work is done is decided by the size of the text alone. For the same reason a text with a
-// marker of ours stays whole, whether or not the store knows it: it most likely came through the
-// hub, and the ids in it must stay in sight. An error means that ctx ended, or a mistake of ours.
+// The same draft has the same edits at all times and everywhere: they depend on no clock, so that a
+// text is shown with the same bytes whenever it is shown again. How much work is done is decided by
+// the size of the text alone. A text that was made here stays whole, for as long as the store
+// remembers that; it does while the text is shown. An error means that the store could not tell, that
+// ctx ended, or a mistake of ours.
 func (r *Recall) Shorten(ctx context.Context, d Draft) (edits []jsonscan.Edit, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			edits, err = nil, fmt.Errorf("shortening panicked: %v\n%s", p, debug.Stack())
 		}
 	}()
-	if len(d.Raw) <= d.Policy.MaxChars || marked(d.Raw) {
+	if len(d.Raw) <= d.Policy.MaxChars {
 		return nil, nil
+	}
+	if r.cfg.Enabled {
+		if ours, err := r.isOurs(ctx, r.keysOf(d.Tenant), jsonscan.Texts(d.Raw, partSize)); ours || err != nil {
+			return nil, err
+		}
 	}
 	c, ok := d.cut(ctx)
 	if err := ctx.Err(); err != nil {

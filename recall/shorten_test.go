@@ -74,18 +74,13 @@ func TestShortenAgreesWithShrink(t *testing.T) {
 	}
 }
 
-// Texts that stay whole: with a marker of ours in them, whoever's; from which no lines can be left
-// out, where only that is wanted; and whose marker would be longer than what it stands for (I5).
+// Texts that stay whole: those from which no lines can be left out, where only that is wanted; and
+// those whose marker would be longer than what it stands for (I5).
 func TestShortenLeavesWhole(t *testing.T) {
 	r, _ := open(t, nil)
 	p := DefaultPolicy()
 	p.MaxChars, p.HeadChars, p.TailChars = 300, 150, 150
-	cut := shorten(t, r, draftOf(quote(journal(60)), p, lookingFor("order")))
-	long := strings.Repeat("a line that says nothing\n", 40)
 	for name, d := range map[string]Draft{
-		"cut before":         draftOf(quote(long+unquote(t, cut)), p, nil),
-		"masked before":      draftOf(quote(long+unquote(t, shorten(t, r, draftOf(quote(long), p, nil)))), p, nil),
-		"quoted, cut before": draftOf(quote(long+string(cut)), p, nil),
 		"one line, an error": {Raw: bytes.Repeat([]byte("x"), 900), Policy: p, Focus: lookingFor("x"), ByLines: true},
 		"no focus":           {Raw: bytes.Repeat([]byte(`x\n`), 900), Policy: p, ByLines: true},
 		"a little too long":  draftOf(quote(strings.Repeat("x", 301)), p, nil),

@@ -1,14 +1,13 @@
 package recall
 
 import (
-	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"runtime/debug"
 	"slices"
 
-	"github.com/ctxgate/ctxgate/fault"
 	"github.com/ctxgate/ctxgate/internal/unit"
 	"github.com/ctxgate/ctxgate/jsonscan"
 	"github.com/ctxgate/ctxgate/reduce"
@@ -90,8 +89,8 @@ func (r *Recall) Shrink(ctx context.Context, d Doc, p Policy) (s Shrunk) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.cfg.KeepTimeout.D())
 	defer cancel()
-	k := keeper{r: r, keys: r.keysOf(d.Tenant), doc: d, policy: p, out: &s}
-	defer k.release()
+	k := keeper{r: r, way: r.newWay(ctx), keys: r.keysOf(d.Tenant), doc: d, policy: p, out: &s}
+	defer k.way.release()
 	cutter := p.masker(d)
 	if d.Focus != nil {
 		cutter = p.byLines(ctx, d)
@@ -100,6 +99,9 @@ func (r *Recall) Shrink(ctx context.Context, d Doc, p Policy) (s Shrunk) {
 		k.keep(ctx, c)
 	}
 	k.flush(ctx)
+	if s.Err == nil {
+		s.Err = k.crowded
+	}
 	s.sort()
 	return s
 }
@@ -137,7 +139,8 @@ type keeper struct {
 
 	pending []pendingCut
 	items   []state.Item
-	held    int64 // bytes taken from the spill
+	way     way
+	crowded error // why some texts were not kept, though the store works
 }
 
 type pendingCut struct {
@@ -153,11 +156,13 @@ func (k *keeper) keep(ctx context.Context, c cut) {
 		return
 	}
 	first := c.parts[0]
-	if (first.value || marked(first.Of(k.doc.Body))) && k.wasMadeHere(ctx, first) {
+	// A store that cannot tell cannot keep it either.
+	if known, _ := k.r.isOurs(ctx, k.keys, first.text(k.doc.Body)); known {
 		k.out.Known++
 		return
 	}
-	if err := k.take(ctx, first.Len()); err != nil {
+	put := func() error { k.flush(ctx); return k.out.Err }
+	if err := k.way.take(ctx, first.Len(), put); err != nil {
 		k.fail(ctx, err, c)
 		return
 	}
@@ -173,35 +178,22 @@ func (k *keeper) keep(ctx context.Context, c cut) {
 	items := k.keys.madeItems(o)
 	if !slices.ContainsFunc(k.items, func(i state.Item) bool { return i.Key == k.keys.group(o.id) }) {
 		var err error
-		if items, err = k.r.items(ctx, k.keys, o, k.doc.From); err != nil {
+		items, err = k.r.items(ctx, k.keys, o, k.doc.From)
+		if errors.Is(err, errOrigins) { // of this text alone
+			k.crowded = err
+			k.unkept(c)
+			return
+		}
+		if err != nil {
 			k.fail(ctx, err, c)
 			return
 		}
 	}
 	k.pending = append(k.pending, pendingCut{c, shown})
 	k.items = append(k.items, items...)
-	if k.held >= partSize {
+	if k.way.held >= partSize {
 		k.flush(ctx)
 	}
-}
-
-// take reserves room for what an original of n raw bytes needs on its way: a part of text, the
-// part compressed and the part sealed.
-func (k *keeper) take(ctx context.Context, n int) error {
-	need := 3 * min(int64(n), partSize)
-	if k.r.spill.TryAcquire(need) {
-		k.held += need
-		return nil
-	}
-	// Wait with empty hands: keepers that each hold some and wait for more would wait for ever.
-	if k.flush(ctx); k.out.Err != nil {
-		return k.out.Err
-	}
-	if err := k.r.spill.Acquire(ctx, need); err != nil {
-		return fault.Wrap(fault.Full, "too many originals on their way to the store", err)
-	}
-	k.held += need
-	return nil
 }
 
 // flush puts what was gathered and, once that is acknowledged, makes the cuts.
@@ -210,7 +202,7 @@ func (k *keeper) flush(ctx context.Context) {
 	if err == nil && len(k.items) > 0 {
 		err = k.r.store.Put(ctx, k.items...)
 	}
-	k.release()
+	k.way.release()
 	for _, p := range k.pending {
 		if err != nil {
 			k.out.Err = err
@@ -221,11 +213,6 @@ func (k *keeper) flush(ctx context.Context) {
 		k.out.add(p.cut, p.id)
 	}
 	k.pending, k.items = nil, nil
-}
-
-func (k *keeper) release() {
-	k.r.spill.Release(k.held)
-	k.held = 0
 }
 
 // fail notes why c's original could not be kept; what was gathered before it still can be.
@@ -246,16 +233,4 @@ func (k *keeper) unkept(c cut) {
 		return
 	}
 	k.out.Whole++
-}
-
-// marked says whether a string may be a text that was cut before: it has the mask's marker, or
-// names an id as every other one does.
-func marked(raw []byte) bool {
-	return reduce.Marked(raw) || bytes.Contains(raw, []byte("prune_id="+idPrefix))
-}
-
-// wasMadeHere says whether p is, to the byte, a text this gateway cut, under this tenant.
-func (k *keeper) wasMadeHere(ctx context.Context, p part) bool {
-	_, err := k.r.store.Get(ctx, k.keys.madeKey(hash128(k.keys.made, p.text(k.doc.Body))))
-	return err == nil
 }

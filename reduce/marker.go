@@ -1,7 +1,6 @@
 package reduce
 
 import (
-	"bytes"
 	"math"
 	"strconv"
 	"strings"
@@ -86,8 +85,3 @@ func longestMarkers(chars, idLen int) (gap, cut int) {
 func (c Cut) Edit(id string) jsonscan.Edit {
 	return jsonscan.Edit{Span: c.Gap, Text: jsonscan.AppendRaw(nil, c.Marker(id))}
 }
-
-// Marked says whether raw, the inside of a JSON string, holds the marker's word, so that it may
-// be text that was cut before. Anyone can write the word: only a store that knows the text can
-// tell.
-func Marked(raw []byte) bool { return bytes.Contains(raw, []byte(markerWord)) }

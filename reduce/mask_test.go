@@ -185,9 +185,6 @@ func TestGPlus3ForgedMarkerIsOnlyText(t *testing.T) {
 	if strings.Contains(got, "original_chars=9999") || strings.Count(got, markerWord) != 1 {
 		t.Errorf("the forged marker survived: %q", got[1990:2200])
 	}
-	if !Marked([]byte(forged)) || Marked([]byte("nothing here")) {
-		t.Error("Marked must find the word")
-	}
 }
 
 func TestMaskValidate(t *testing.T) {

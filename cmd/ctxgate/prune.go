@@ -19,7 +19,7 @@ import (
 	"github.com/ctxgate/ctxgate/config"
 	"github.com/ctxgate/ctxgate/internal/unit"
 	"github.com/ctxgate/ctxgate/prune"
-	"github.com/ctxgate/ctxgate/recall"
+	"github.com/ctxgate/ctxgate/prunerd"
 )
 
 // pruneFlags are how a text is to be pruned, and what is to be told of it.
@@ -252,11 +252,8 @@ func (f *pruneFlags) write(w io.Writer, p *pruning, took time.Duration) (size in
 // hundreds of megabytes takes its time.
 const patience = unit.Duration(10 * time.Minute)
 
-// pruneOrigin says where a filter's originals came from: they are the pruner's, and who may use it may
-// read them back.
-var pruneOrigin = recall.Origin{Server: "pruner", Tool: "prune_text"}
-
-// keep puts a text where `ctxgate recover` looks for it. An id may come with an error.
+// keep puts a text where `ctxgate recover` looks for it, as the pruner's own: who may use that may read
+// it back. An id may come with an error.
 func keep(ctx context.Context, cfg config.Config, text string) (id string, err error) {
 	if cfg.State.Driver == "memory" {
 		return "", errors.New(`the memory of this process (state.driver = "memory") ends with it`)
@@ -267,7 +264,7 @@ func keep(ctx context.Context, cfg config.Config, text string) (id string, err e
 		return "", err
 	}
 	defer func() { err = errors.Join(err, vault.Close()) }()
-	return vault.Recall.Keep(ctx, auth.DefaultTenant, text, pruneOrigin)
+	return vault.Recall.Keep(ctx, auth.DefaultTenant, text, prunerd.Origin)
 }
 
 // kindOf is what a text is taken for: what was asked for, what the name of its file tells for
