@@ -166,6 +166,7 @@ func Listen(ctx context.Context, address string, cfg HTTP, handler http.Handler)
 	protocols := &http.Protocols{}
 	protocols.SetHTTP1(true)
 	protocols.SetUnencryptedHTTP2(true) // many calls over few connections, from a load balancer
+	open := &connections{}
 	l := &Listener{
 		Listener: ln,
 		server: &http.Server{
@@ -175,6 +176,8 @@ func Listen(ctx context.Context, address string, cfg HTTP, handler http.Handler)
 			ReadHeaderTimeout: cfg.HeaderTimeout.D(),
 			IdleTimeout:       cfg.IdleTimeout.D(),
 			MaxHeaderBytes:    int(cfg.MaxHeaderBytes),
+			ConnContext:       open.begin,
+			ConnState:         open.changed,
 			ErrorLog:          slog.NewLogLogger(slog.Default().Handler(), slog.LevelDebug),
 		},
 	}

@@ -73,6 +73,7 @@ func (h *Hub) readBatch(w http.ResponseWriter, r *http.Request, p *plan, body []
 		if req.who, err = h.identify(w, r, p, params); err != nil {
 			return err
 		}
+		req.via = visitOf(r, req.who)
 		if b.held, err = h.sessionOf(r, req); err != nil {
 			return err
 		}

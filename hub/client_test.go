@@ -25,6 +25,7 @@ type client struct {
 	info  string
 
 	yard    *yard
+	own     *http.Client // with connections of its own; nil for those that all clients share
 	path    string
 	session string
 	header  http.Header // beside what the era wants
@@ -302,7 +303,11 @@ func (c *client) headers(msg string) http.Header {
 
 // exchange makes an HTTP request and reads what comes back to its end.
 func (c *client) exchange(req *http.Request, via string, reply chan<- got) {
-	resp, err := c.yard.Client().Do(req)
+	over := c.own
+	if over == nil {
+		over = c.yard.Client()
+	}
+	resp, err := over.Do(req)
 	if err != nil {
 		reply <- got{body: err.Error()}
 		return

@@ -60,7 +60,7 @@ func (h *Hub) servePost(w http.ResponseWriter, r *http.Request) {
 		h.refuseHTTP(w, r, mcp.EraLegacy, 0, req.ID, err)
 		return
 	}
-	x := &request{Request: req, params: params, plan: p, leave: leave, who: who, only: r.PathValue("server")}
+	x := &request{Request: req, params: params, plan: p, leave: leave, who: who, via: visitOf(r, who), only: r.PathValue("server")}
 	if x.only != "" && !p.serves(x.only) {
 		h.refuseHTTP(w, r, mcp.EraLegacy, http.StatusNotFound, req.ID, fault.New(fault.NotFound, "there is no such server"))
 		return

@@ -181,7 +181,7 @@ func (h *Hub) streamSession(w http.ResponseWriter, r *http.Request) (*session, e
 		h.refuseHTTP(w, r, mcp.EraLegacy, 0, rpc.ID{}, err)
 		return nil, errNoGet
 	}
-	req := &request{who: who, only: r.PathValue("server"), plan: p}
+	req := &request{who: who, via: visitOf(r, who), only: r.PathValue("server"), plan: p}
 	if r.Header.Get(mcp.HeaderSession) == "" || mcp.EraOf(r.Header.Get(mcp.HeaderVersion)) == mcp.EraModern {
 		w.Header().Set("Allow", http.MethodPost)
 		h.refuseHTTP(w, r, mcp.EraLegacy, http.StatusMethodNotAllowed, rpc.ID{}, fault.New(fault.Invalid, "there is no session to serve"))

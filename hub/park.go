@@ -84,7 +84,7 @@ func (h *Hub) park(ctx context.Context, req *request, to target, lane *upstream.
 	}
 	far, cancel := context.WithCancel(membudget.With(context.WithoutCancel(ctx), memory))
 	p := &parked{
-		name: rand.Text(), caller: front.CallerKey(ctx), who: req.from().Subject, digest: digest(req), to: to, waiter: req.peer, cancel: cancel, memory: memory,
+		name: rand.Text(), caller: front.CallerKey(ctx), who: req.principal(), digest: digest(req), to: to, waiter: req.peer, cancel: cancel, memory: memory,
 		questions: make(chan *question, 16), done: make(chan struct{}),
 		until: time.Now().Add(req.plan.Hub.AskTimeout.D()),
 	}
@@ -220,7 +220,7 @@ func (h *Hub) parked(req *request) (*parked, error) {
 		return nil, errState
 	}
 	part := strings.Split(string(plain), "\x01")
-	if len(part) != 4 || part[1] != req.from().Subject || part[2] != digest(req) {
+	if len(part) != 4 || part[1] != req.principal() || part[2] != digest(req) {
 		return nil, errState
 	}
 	if until, err := strconv.ParseInt(part[3], 10, 64); err != nil || time.Now().Unix() > until {

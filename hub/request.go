@@ -3,9 +3,12 @@ package hub
 import (
 	"context"
 	"log/slog"
+	"net"
+	"net/http"
 	"sync"
 
 	"github.com/ctxgate/ctxgate/auth"
+	"github.com/ctxgate/ctxgate/front"
 	"github.com/ctxgate/ctxgate/jsonscan"
 	"github.com/ctxgate/ctxgate/mcp"
 	"github.com/ctxgate/ctxgate/rpc"
@@ -20,6 +23,7 @@ type request struct {
 	plan   *plan
 	leave  func() // says that the plan's servers are not needed any more
 	who    auth.Caller
+	via    visit
 	era    mcp.Era
 	client mcp.Client
 	level  string   // the least severe log messages the client wants; "" for none
@@ -28,9 +32,31 @@ type request struct {
 	peer   *waiter
 }
 
-// from is the client as lanes see it.
+// visit is how a request came: by which connection, and in whose name it uses what there is only
+// so much of. On stdin and stdout there is one client, and nothing to tell apart.
+type visit struct {
+	conn   string          // no two connections have the same
+	life   context.Context //nolint:containedctx // ends with the connection; nil where nobody knows
+	caller string          // whose share is used
+}
+
+// visitOf says how a request came over HTTP.
+func visitOf(r *http.Request, who auth.Caller) visit {
+	v := visit{caller: who.Tenant() + "/" + who.Subject() + "@" + r.RemoteAddr}
+	if host, _, err := net.SplitHostPort(r.RemoteAddr); err == nil {
+		v.caller = who.Tenant() + "/" + who.Subject() + "@" + host
+	}
+	v.conn, v.life = front.ConnectionOf(r)
+	return v
+}
+
+// principal is who asks, whichever way the request came.
+func (r *request) principal() string { return r.who.Tenant() + "\x00" + r.who.Subject() }
+
+// from is the client as lanes see it. A token may be used by many clients, and a request of the
+// newer era says nothing by which two of them differ: there a client is a connection.
 func (r *request) from() upstream.Who {
-	who := upstream.Who{Client: r.client, Subject: r.who.Tenant() + "\x00" + r.who.Subject()}
+	who := upstream.Who{Client: r.client, Subject: r.principal() + "\x00" + r.via.conn, Gone: r.via.life, Caller: r.via.caller}
 	if r.held != nil {
 		who.Session, who.Owner = r.held.name, r.held
 	}

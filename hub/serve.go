@@ -134,19 +134,16 @@ func (h *Hub) setLevel(_ context.Context, req *request) (reply, error) {
 
 // forward passes a client's notification on to the servers it is for (A7).
 func (h *Hub) forward(req *request) {
-	now, stop := context.WithCancel(context.Background())
-	stop() // a server that is not there is not waited for
 	for _, r := range req.plan.notified(req.Method) {
 		if req.only != "" && r.ID() != req.only {
 			continue
 		}
-		lane, release, err := r.Pick(now, req.from())
-		if err != nil {
+		lane, there := r.Find(req.from())
+		if !there {
 			continue
 		}
 		if err := lane.Notify(req.Method, req.params.With([]jsonscan.Change{{Key: "proxy"}}, nil)); err != nil {
 			slog.Debug("a notification was not delivered", "server", r.ID(), "error", err)
 		}
-		release()
 	}
 }

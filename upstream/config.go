@@ -37,10 +37,13 @@ type Config struct {
 	MaxListBytes unit.Bytes `key:"max_list_bytes"`
 
 	// How long a connection or a program that serves one client alone is kept when that client
-	// does not use it; a duration. Default 10m. Zero is refused.
+	// does not use it; a duration. Within it, no other client takes its place. Default 10m. Zero
+	// is refused.
 	IdleTimeout unit.Duration `key:"client_idle_timeout"`
 
-	// The most connections or programs of one server that serve one client alone. Default 64.
+	// The most connections or programs of one server that serve one client alone. One caller (a
+	// token at an address) may have half of them. A client for which there is none left is refused
+	// until another has not used its own for client_idle_timeout. Default 64.
 	MaxLanes int `key:"max_client_connections" min:"1"`
 
 	// The servers behind the gateway. Each has an id and one of command, url and rpc.

@@ -104,28 +104,30 @@ func (r *Remote) wantsOlder(who Who) bool {
 // pickOlder is the lane of a session of the older era at a server that speaks both; nil when the
 // session is served by the lane that everybody shares. Whether the server speaks the older era is
 // found out by the first session that would need it, while others wait.
-func (r *Remote) pickOlder(ctx context.Context, who Who) (*Lane, error) {
+func (r *Remote) pickOlder(ctx context.Context, who Who) (*Lane, func(), error) {
+	free := func() {}
 	for {
-		l, trying, err := r.olderLane(ctx, who)
+		l, release, trying, err := r.olderLane(ctx, who)
 		switch {
 		case trying != nil:
 			select {
 			case <-trying.Settled():
 			case <-trying.stopped:
 			case <-ctx.Done():
-				return nil, failure(ctx, ctx.Err())
+				return nil, free, failure(ctx, ctx.Err())
 			}
 			continue
 		case l == nil || err != nil:
-			return nil, err
+			return nil, free, err
 		}
 		if _, err = l.Conn(ctx); err == nil {
-			return l, nil
+			return l, release, nil
 		}
+		release()
 		if ctx.Err() == nil && !r.speaksOlder() {
-			return nil, nil
+			return nil, free, nil
 		}
-		return nil, err
+		return nil, free, err
 	}
 }
 
@@ -139,23 +141,31 @@ func (r *Remote) speaksOlder() bool {
 
 // olderLane finds or makes that lane, or gives the lane of another session that is finding out
 // whether the server speaks the older era.
-func (r *Remote) olderLane(ctx context.Context, who Who) (l, trying *Lane, err error) {
+func (r *Remote) olderLane(ctx context.Context, who Who) (l *Lane, release func(), trying *Lane, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.wantsOlder(who) {
-		return nil, nil, nil
+		return nil, nil, nil, nil
 	}
-	key := laneKey{Class(who.Client), "session " + who.Session, true}
+	key := olderKey(who)
 	if l = r.lanes[key]; ctx.Err() != nil && (l == nil || l.Current() == nil) {
-		return nil, nil, nil // who does not wait starts nothing
+		return nil, nil, nil, nil // who does not wait starts nothing
 	}
 	if l == nil && r.older == olderUnknown && r.trying != nil && !r.trying.isSettled() {
-		return nil, r.trying, nil
+		return nil, nil, r.trying, nil
 	}
-	if l, err = r.own(key, who.Client, who.Owner); err == nil && r.older == olderUnknown {
+	if l, err = r.own(key, who); err != nil {
+		return nil, nil, nil, err
+	}
+	if r.older == olderUnknown {
 		r.trying = l
 	}
-	return l, nil, err
+	return l, l.hold(), nil, nil
+}
+
+// olderKey is the key of that lane.
+func olderKey(who Who) laneKey {
+	return laneKey{class: Class(who.Client), kind: ofSession, owner: who.Session, older: true}
 }
 
 // checkSession says why a connection that was greeted with initialize is of no use to a lane of the

@@ -31,6 +31,9 @@ type Lane struct {
 	client mcp.Client // what the server is told of its client
 	owner  Peer       // the client that has the lane alone; nil for a shared one
 	steady bool       // kept up whether or not anybody calls
+	caller string     // whose share of the server's lanes it counts against
+
+	detach func() bool // stops waiting for its client to be gone
 
 	stop    context.CancelFunc
 	stopped chan struct{}
@@ -46,9 +49,11 @@ type Lane struct {
 	cause    error         // of the last one
 	waiting  int
 	used     time.Time
-	lent     bool // to a call that has the lane alone
+	holds    int  // calls that have picked it and not given it back
 	ever     bool // it has been up
-	watch    watch
+
+	abandoned bool // its client is gone: it ends with the last call that holds it
+	watch     watch
 }
 
 func newLane(r *Remote, key laneKey, client mcp.Client, owner Peer) *Lane {
@@ -56,7 +61,7 @@ func newLane(r *Remote, key laneKey, client mcp.Client, owner Peer) *Lane {
 	l := &Lane{
 		remote: r, key: key, client: client, owner: owner, steady: key == laneKey{},
 		stop: stop, stopped: make(chan struct{}), demand: make(chan struct{}, 1), suspect: make(chan struct{}, 1),
-		turned: make(chan struct{}), used: time.Now(),
+		turned: make(chan struct{}), used: time.Now(), detach: func() bool { return true },
 	}
 	go l.run(ctx)
 	return l
@@ -244,13 +249,31 @@ func (l *Lane) Settled() <-chan struct{} {
 func (l *Lane) calling() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.lent || l.waiting > 0 || l.conn != nil && l.conn.busy.Load() > l.conn.streams.Load()
+	return l.holds > 0 || l.waiting > 0 || l.conn != nil && l.conn.busy.Load() > l.conn.streams.Load()
 }
 
-func (l *Lane) touch() {
+// hold says that somebody is about to use the lane, until the function that it gives is called.
+func (l *Lane) hold() func() {
 	l.mu.Lock()
+	l.holds++
 	l.used = time.Now()
 	l.mu.Unlock()
+	return sync.OnceFunc(func() {
+		l.mu.Lock()
+		l.holds--
+		l.used = time.Now()
+		over := l.abandoned && l.holds == 0
+		l.mu.Unlock()
+		if over {
+			l.remote.removeUnheld(l)
+		}
+	})
+}
+
+func (l *Lane) isHeld() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.holds > 0
 }
 
 // idle says when the lane was used last, and whether nobody has for a while and nothing is under
@@ -258,7 +281,7 @@ func (l *Lane) touch() {
 func (l *Lane) idle(since time.Duration) (time.Time, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	busy := l.lent || l.waiting > 0 || len(l.watch.uris) > 0 || l.conn != nil && l.conn.busy.Load() > 0
+	busy := l.holds > 0 || l.waiting > 0 || len(l.watch.uris) > 0 || l.conn != nil && l.conn.busy.Load() > 0
 	return l.used, !busy && time.Since(l.used) > since
 }
 

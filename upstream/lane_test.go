@@ -397,7 +397,7 @@ func TestLaneOfOneClientWaitsForIt(t *testing.T) {
 			return greeted
 		})
 		r, e := p.remote()
-		l := newLane(r, laneKey{class: "c", owner: "session s"}, able("roots"), nil)
+		l := newLane(r, laneKey{class: "c", kind: ofSession, owner: "s"}, able("roots"), nil)
 		defer l.Close()
 		time.Sleep(time.Hour)
 		want(t, "connections", p.connections(), 0)

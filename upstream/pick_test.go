@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/ctxgate/ctxgate/fault"
-	"github.com/ctxgate/ctxgate/internal/unit"
 	"github.com/ctxgate/ctxgate/mcp"
 )
 
@@ -20,7 +19,7 @@ import (
 func met(t *testing.T, era mcp.Era, mend ...func(*Config, *Server)) *Remote {
 	r, _ := newPuppet(t).remote(mend...)
 	r.era, r.older = era, olderRefused // a server of one era
-	r.shared = newLane(r, laneKey{owner: "nobody"}, mcp.Client{}, nil)
+	r.shared = newLane(r, laneKey{kind: "nobody"}, mcp.Client{}, nil)
 	r.sweep = time.AfterFunc(r.cfg.IdleTimeout.D()/2, r.sweepIdle)
 	return r
 }
@@ -39,13 +38,22 @@ func pick(t *testing.T, r *Remote, who Who) (*Lane, func()) {
 	return l, release
 }
 
+// named is a key as tests write it.
+func named(k laneKey) string {
+	name := strings.TrimSpace(k.kind + " " + k.owner)
+	if k.kind == ofCall {
+		name += fmt.Sprint(" ", k.n)
+	}
+	return name
+}
+
 // lanesOf are the owners of a server's own lanes, sorted.
 func (r *Remote) lanesOf() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var names []string
 	for key := range maps.Keys(r.lanes) {
-		names = append(names, key.owner)
+		names = append(names, named(key))
 	}
 	slices.Sort(names)
 	return strings.Join(names, ", ")
@@ -59,7 +67,7 @@ func TestPick(t *testing.T) {
 		session, without string // the lane of a client that can be asked
 	}{
 		"program":  {func(s *Server) { s.URL, s.Command = "", []string{"x"} }, "session s", "call me 0"},
-		"http":     {func(s *Server) { s.Transport = "http" }, "session s", "subject me"},
+		"http":     {func(s *Server) { s.Transport = "http" }, "session s", "client me"},
 		"sse":      {func(s *Server) { s.Transport = "sse" }, "session s", "call me 0"},
 		"json-rpc": {func(s *Server) { s.URL, s.RPC = "", "http://far.test" }, "nobody", "nobody"},
 	}
@@ -88,7 +96,7 @@ func TestPick(t *testing.T) {
 					})
 					r.sole = sole
 					l, release := pick(t, r, who)
-					want(t, fmt.Sprintf("%s, %s, answers %v, session %v, shared %v, sole %v", name, era, answers, session, shared, sole), l.key.owner, lane)
+					want(t, fmt.Sprintf("%s, %s, answers %v, session %v, shared %v, sole %v", name, era, answers, session, shared, sole), named(l.key), lane)
 					release()
 				})
 			}
@@ -112,7 +120,7 @@ func TestPickOfTheOldestTransport(t *testing.T) {
 		r := met(t, mcp.EraLegacy, func(_ *Config, s *Server) { s.Transport = "http" })
 		r.sse = true
 		l, release := pick(t, r, Who{Client: able("roots"), Subject: "me"})
-		want(t, "lane", l.key.owner, "call me 0")
+		want(t, "lane", named(l.key), "call me 0")
 		release()
 	})
 }
@@ -139,7 +147,7 @@ func TestPickWaitsToMeetTheServer(t *testing.T) {
 		_, _, err = r.Pick(ctx, Who{Client: able("roots")})
 		want(t, "not met in time", fault.KindOf(err), fault.Timeout)
 		l, release := pick(t, r, Who{Client: able("roots"), Subject: "me"})
-		want(t, "own", l.key.owner, "call me 0")
+		want(t, "own", named(l.key), "call me 0")
 		want(t, "waited", time.Since(began), 2*time.Second)
 		release()
 		r.Close()
@@ -212,170 +220,6 @@ func TestQuestionsByLane(t *testing.T) {
 	}
 }
 
-// A5: each session has a lane, each class of one as well, and they end with it and with nothing else.
-func TestLanesOfSessions(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r, owner := met(t, mcp.EraLegacy), &mate{}
-		one, _ := pick(t, r, Who{Client: able("roots"), Session: "1", Owner: owner})
-		again, _ := pick(t, r, Who{Client: able("roots"), Session: "1", Owner: owner})
-		other, _ := pick(t, r, Who{Client: able("sampling"), Session: "1", Owner: owner})
-		two, _ := pick(t, r, Who{Client: able("roots"), Session: "2"})
-		want(t, "same session", again, one)
-		if one == two || one == other || other == two {
-			t.Error("lanes are shared")
-		}
-		want(t, "owner", one.owner, Peer(owner))
-		want(t, "class", one.Class(), `{"roots":{}}`)
-		r.Leave("1")
-		r.Leave("none")
-		<-one.stopped
-		<-other.stopped
-		want(t, "left", r.lanesOf(), "session 2")
-		select {
-		case <-two.stopped:
-			t.Error("the lane of another session was closed")
-		default:
-		}
-		fresh, _ := pick(t, r, Who{Client: able("roots"), Session: "1"})
-		if fresh == one {
-			t.Error("a lane that was left is used again")
-		}
-	})
-}
-
-// A5: a client without a session has a lane for one call at a time: the same for one call after the
-// other, another for each that is made meanwhile, and never one of another client or class.
-func TestBorrowedLanes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := met(t, mcp.EraLegacy)
-		me := Who{Client: able("roots"), Subject: "me"}
-		a, releaseA := pick(t, r, me)
-		releaseA()
-		b, releaseB := pick(t, r, me)
-		want(t, "one after the other", b, a)
-		c, releaseC := pick(t, r, me)
-		d, releaseD := pick(t, r, me)
-		if c == b || d == c || d == b {
-			t.Error("two calls have one lane")
-		}
-		releaseB()
-		again, releaseAgain := pick(t, r, me)
-		want(t, "the first that is free", again, a)
-		you, releaseYou := pick(t, r, Who{Client: able("roots"), Subject: "you"})
-		class, releaseClass := pick(t, r, Who{Client: able("sampling"), Subject: "me"})
-		if you == a || class == a {
-			t.Error("a lane is lent to another")
-		}
-		want(t, "lanes", r.lanesOf(), "call me 0, call me 0, call me 1, call me 2, call you 0")
-		for _, release := range []func(){releaseAgain, releaseC, releaseD, releaseYou, releaseClass} {
-			release()
-		}
-	})
-}
-
-// The bound on lanes holds: the idle lane that was used longest ago makes room, a lane in use never.
-func TestLanesAreBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := met(t, mcp.EraLegacy, few(3))
-		session := func(name string) (*Lane, error) {
-			time.Sleep(time.Second)
-			l, _, err := r.Pick(t.Context(), Who{Client: able("roots"), Session: name})
-			return l, err
-		}
-		first, _ := session("1")
-		_, _ = session("2")
-		_, _ = session("3")
-		again, _ := session("1") // now 2 is the oldest
-		want(t, "same", again, first)
-		_, _ = session("4")
-		want(t, "after 4", r.lanesOf(), "session 1, session 3, session 4")
-
-		use := func(name string, f func(*Lane)) {
-			l, _ := session(name)
-			l.mu.Lock()
-			f(l)
-			l.mu.Unlock()
-		}
-		use("1", func(l *Lane) { l.lent = true })
-		use("3", func(l *Lane) { l.waiting = 1 })
-		use("4", func(l *Lane) { l.watch.uris = map[string]int{"u": 1} })
-		_, err := session("5")
-		want(t, "all in use", fault.KindOf(err), fault.Full)
-		use("4", func(l *Lane) {
-			l.watch.uris = nil
-			l.conn = newTaped(time.Minute).Conn
-			l.conn.busy.Add(1)
-		})
-		_, err = session("5")
-		want(t, "a call under way", fault.KindOf(err), fault.Full)
-		use("4", func(l *Lane) { l.conn.busy.Add(-1) })
-		if _, err = session("5"); err != nil {
-			t.Error(err)
-		}
-		want(t, "in the end", r.lanesOf(), "session 1, session 3, session 5")
-	})
-}
-
-// A lane that nobody used for the time that the config says is closed; the shared one never.
-func TestIdleLanesAreClosed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := newPuppet(t)
-		r, _ := p.remote(func(c *Config, _ *Server) { c.IdleTimeout = unit.Duration(10 * time.Minute) })
-		r.Start()
-		tool(t.Context(), r.Shared())
-		idle, _ := pick(t, r, Who{Client: able("roots"), Session: "idle"})
-		used, _ := pick(t, r, Who{Client: able("roots"), Session: "used"})
-		tool(t.Context(), idle)
-		for range 6 {
-			tool(t.Context(), used)
-			time.Sleep(4 * time.Minute)
-		}
-		<-idle.stopped
-		want(t, "lanes", r.lanesOf(), "session used")
-		want(t, "shared", tool(t.Context(), r.Shared()).String(), `{}`)
-		time.Sleep(16 * time.Minute)
-		want(t, "lanes in the end", r.lanesOf(), "")
-		want(t, "connections", p.connections(), 3)
-	})
-}
-
-// Lanes are picked, used, left and closed for room all at once.
-func TestLanesUnderFire(t *testing.T) {
-	r, _ := newPuppet(t).remote(few(4))
-	r.Start()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	tool(ctx, r.Shared())
-	var wg sync.WaitGroup
-	for n := range 16 {
-		wg.Go(func() {
-			for i := range 20 {
-				who := Who{Client: able("roots"), Subject: "me"}
-				if n%2 == 0 {
-					who.Session = fmt.Sprint(n, i%3)
-				}
-				l, release, err := r.Pick(ctx, who)
-				if err != nil {
-					want(t, "refused", fault.KindOf(err), fault.Full)
-					time.Sleep(time.Millisecond)
-					continue
-				}
-				if got := tool(ctx, l); got.err != nil && fault.KindOf(got.err) != fault.Unavailable {
-					t.Error(got)
-				}
-				release()
-				if i%5 == 0 {
-					r.Leave(who.Session)
-				}
-			}
-		})
-	}
-	wg.Wait()
-	if n := strings.Count(r.lanesOf(), ",") + 1; n > 4 {
-		t.Errorf("there are %d lanes", n)
-	}
-}
-
 // A15: a server that is taken out of service answers what is under way, for as long as it may. A
 // stream of changes does not count.
 func TestRetire(t *testing.T) {
@@ -435,12 +279,13 @@ func TestRoomIsMadeMeanwhile(t *testing.T) {
 	for n := range 4 {
 		wg.Go(func() {
 			for i := range 200 {
-				l, _, err := r.Pick(t.Context(), Who{Client: able("roots"), Session: fmt.Sprint(n, i/10)})
+				l, release, err := r.Pick(t.Context(), Who{Client: able("roots"), Subject: fmt.Sprint(n, i/10)})
 				if err != nil {
 					want(t, "refused", fault.KindOf(err), fault.Full)
 					continue
 				}
 				_, _ = l.Conn(gone)
+				release()
 			}
 		})
 	}

@@ -3,8 +3,8 @@
 // [Lane] is a connection to it that is made again whenever it is lost; a [Conn] is one such
 // connection.
 //
-// Path through the files: config.go is the table, remote.go picks the lane of a call, lane.go
-// is that lane and tend.go keeps it up, conn.go is one conversation, ask.go what
+// Path through the files: config.go is the table, remote.go is one server of it, pick.go says whose
+// lane a call gets, lane.go is that lane and tend.go keeps it up, conn.go is one conversation, ask.go what
 // its server asks, hello.go begins it in the server's era, eras.go says in which if it has both, watch.go is
 // what a lane wants to be told of. The wires: pipe.go is a program; stream.go is Streamable HTTP, with
 // refuse.go for what a refusal means, resume.go for streams that break off and mirror.go for the
@@ -27,7 +27,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ctxgate/ctxgate/fault"
 	"github.com/ctxgate/ctxgate/internal/frame"
 	"github.com/ctxgate/ctxgate/internal/membudget"
 	"github.com/ctxgate/ctxgate/mcp"
@@ -41,13 +40,6 @@ type Deps struct {
 	Env       []string                  // the gateway's own environment, of which programs get a part
 	Limits    func() (depth, chars int) // how deep a message may be nested; strings longer than chars are listed in replies
 	Count     func(error)               // counts a connection that was lost, and why; may be nil
-}
-
-// laneKey says who a lane is for. The zero key is everybody's.
-type laneKey struct {
-	class string // what its client can answer
-	owner string // whose it is alone; "" in a class for all of that class
-	older bool   // greeted with initialize, at a server that speaks the newer era
 }
 
 // Remote is one server.
@@ -159,143 +151,10 @@ func (r *Remote) isFar() bool { return len(r.entry.Command) == 0 }
 
 func (r *Remote) restarted(why error) { r.deps.Count(why) }
 
-// Who is the client of a call, as far as lanes care.
-type Who struct {
-	Client  mcp.Client
-	Session string // of the older era; "" for a client of the newer one
-	Subject string // who a client without a session is
-	Owner   Peer   // how to reach the session outside its calls
-}
-
-// Pick gives the lane for a client's calls, and a function to give it back. A client that a
-// server cannot ask shares one lane with all others; so does every client of a server that asks
-// only in its replies, or on the stream of the call that made it ask. Any other has a lane that
-// is its own: for as long as its session lives, or, without a session, for one call at a time. Which
-// of these a server is, is known when it has been met: until then a client that it could ask waits.
-// A session of the older era that can be asked has a lane of its own at a server of both eras, too.
-func (r *Remote) Pick(ctx context.Context, who Who) (*Lane, func(), error) {
-	free := func() {}
-	if err := r.meet(ctx, who); err != nil {
-		return nil, free, err
-	}
-	if l, err := r.pickOlder(ctx, who); l != nil || err != nil {
-		return l, free, err
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	switch {
-	case r.closed || r.shared == nil:
-		return nil, free, fault.New(fault.Unavailable, "the server is being stopped")
-	case r.sole, r.entry.Shared, r.era != mcp.EraLegacy, !who.Client.Answers(), r.entry.RPC != "":
-		return r.shared, free, nil
-	case who.Session != "":
-		l, err := r.own(laneKey{Class(who.Client), "session " + who.Session, false}, who.Client, who.Owner)
-		return l, free, err
-	case r.entry.URL != "" && r.entry.Transport == "http" && !r.sse:
-		l, err := r.own(laneKey{Class(who.Client), "subject " + who.Subject, false}, who.Client, nil)
-		return l, free, err
-	}
-	return r.borrow(who)
-}
-
-// meet waits for a server whose era decides which lane a client gets.
-func (r *Remote) meet(ctx context.Context, who Who) error {
-	r.mu.Lock()
-	lane, decided := r.shared, r.sole || r.entry.Shared || r.entry.RPC != "" || r.era != 0
-	r.mu.Unlock()
-	if decided || lane == nil || !who.Client.Answers() {
-		return nil
-	}
-	_, err := lane.Conn(ctx)
-	return err
-}
-
-// Class names what a client can answer, and in which era: a server may offer different things to
-// clients of different classes.
-func Class(c mcp.Client) string {
-	switch {
-	case !c.Answers():
-		return ""
-	case mcp.EraOf(c.Version) == mcp.EraLegacy:
-		return mcp.EraLegacy.String() + " " + string(c.Capabilities)
-	}
-	return string(c.Capabilities)
-}
-
-// own is the lane of a key, made when it is not there; the lock is held.
-func (r *Remote) own(key laneKey, client mcp.Client, owner Peer) (*Lane, error) {
-	if l := r.lanes[key]; l != nil {
-		l.touch() // it is about to be used, and not the one to make room
-		return l, nil
-	}
-	if len(r.lanes) >= r.cfg.MaxLanes && !r.evict(0) {
-		return nil, fault.New(fault.Full, "too many clients have a connection of their own to this server")
-	}
-	l := newLane(r, key, client, owner)
-	r.lanes[key] = l
-	return l, nil
-}
-
-// borrow lends a lane of the client's class to one call; the lock is held. The same lane is lent
-// again first, so that a client that makes one call at a time always meets the same program.
-func (r *Remote) borrow(who Who) (*Lane, func(), error) {
-	class := Class(who.Client)
-	for n := 0; ; n++ {
-		key := laneKey{class, fmt.Sprintf("call %s %d", who.Subject, n), false}
-		l, err := r.own(key, who.Client, nil)
-		if err != nil {
-			return nil, func() {}, err
-		}
-		l.mu.Lock()
-		taken := l.lent
-		l.lent = true
-		l.mu.Unlock()
-		if taken {
-			continue
-		}
-		return l, func() {
-			l.mu.Lock()
-			l.lent, l.used = false, time.Now()
-			l.mu.Unlock()
-		}, nil
-	}
-}
-
-// Leave ends the lanes of a session.
-func (r *Remote) Leave(session string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for key, l := range r.lanes {
-		if key.owner == "session "+session {
-			delete(r.lanes, key)
-			go l.Close()
-		}
-	}
-}
-
-// evict ends the lane that was used longest ago, of those idle for at least this long; the lock
-// is held.
-func (r *Remote) evict(since time.Duration) bool {
-	var oldest laneKey
-	var found *Lane
-	var last time.Time
-	for key, l := range r.lanes {
-		if used, idle := l.idle(since); idle && (found == nil || used.Before(last)) {
-			oldest, found, last = key, l, used
-		}
-	}
-	if found == nil {
-		return false
-	}
-	delete(r.lanes, oldest)
-	go found.Close()
-	return true
-}
-
 func (r *Remote) sweepIdle() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for r.evict(r.cfg.IdleTimeout.D()) {
+	for r.evict(func(l *Lane) bool { _, idle := l.idle(r.cfg.IdleTimeout.D()); return idle }) {
 	}
 	if !r.closed {
 		r.sweep.Reset(r.cfg.IdleTimeout.D() / 2)
@@ -308,6 +167,7 @@ func (r *Remote) Close() {
 	r.closed = true
 	lanes := make([]*Lane, 0, len(r.lanes)+1)
 	for _, l := range r.lanes {
+		l.detach()
 		lanes = append(lanes, l)
 	}
 	if r.shared != nil {

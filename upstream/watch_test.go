@@ -55,7 +55,7 @@ func TestSubscriptionIsShared(t *testing.T) {
 // A4: a server that comes back is asked again for what is still wanted, by itself; also on a lane of
 // one client, which would not come back otherwise.
 func TestSubscriptionsOutliveAConnection(t *testing.T) {
-	for name, key := range map[string]laneKey{"shared": {}, "of one client": {class: "c", owner: "session s"}} {
+	for name, key := range map[string]laneKey{"shared": {}, "of one client": {class: "c", kind: ofSession, owner: "s"}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				p := newPuppet(t)

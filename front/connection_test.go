@@ -1,0 +1,66 @@
+package front_test
+
+import (
+	"context"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/ctxgate/ctxgate/front"
+)
+
+// Requests of one connection have its name, those of another have another, and the end of a
+// connection is noticed; over HTTP/1.1 and HTTP/2.
+func TestConnections(t *testing.T) {
+	type seen struct {
+		name string
+		life context.Context
+	}
+	requests := make(chan seen, 1)
+	l, err := front.Listen(t.Context(), "127.0.0.1:0", front.Default().HTTP, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		name, life := front.ConnectionOf(r)
+		requests <- seen{name, life}
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() { _ = l.Serve() }()
+	t.Cleanup(func() { _ = l.Drain() })
+	for name, newer := range map[string]bool{"HTTP/1.1": false, "HTTP/2": true} {
+		t.Run(name, func(t *testing.T) {
+			visit := func(client *http.Transport) seen {
+				t.Helper()
+				res, err := (&http.Client{Transport: client}).Get("http://" + l.Addr().String())
+				if err != nil {
+					t.Fatal(err)
+				}
+				_ = res.Body.Close()
+				return <-requests
+			}
+			client := func() *http.Transport {
+				c := &http.Transport{Protocols: &http.Protocols{}}
+				c.Protocols.SetHTTP1(!newer)
+				c.Protocols.SetUnencryptedHTTP2(newer)
+				return c
+			}
+			a, b := client(), client()
+			defer b.CloseIdleConnections()
+			first, again, other := visit(a), visit(a), visit(b)
+			if first.name != again.name || first.name == other.name || first.name == "" {
+				t.Errorf("the connections are %q, %q and %q", first.name, again.name, other.name)
+			}
+			if first.life.Err() != nil {
+				t.Error("the connection ended before it was closed")
+			}
+			a.CloseIdleConnections()
+			select {
+			case <-first.life.Done():
+			case <-time.After(20 * time.Second):
+				t.Fatal("the end of the connection was not noticed")
+			}
+			if other.life.Err() != nil {
+				t.Error("another connection ended")
+			}
+		})
+	}
+}

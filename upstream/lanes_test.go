@@ -1,0 +1,314 @@
+package upstream
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ctxgate/ctxgate/fault"
+	"github.com/ctxgate/ctxgate/internal/unit"
+	"github.com/ctxgate/ctxgate/mcp"
+)
+
+// A5: each session has a lane, each class of one as well, and they end with it and with nothing else.
+func TestLanesOfSessions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, owner := met(t, mcp.EraLegacy), &mate{}
+		one, _ := pick(t, r, Who{Client: able("roots"), Session: "1", Owner: owner})
+		again, _ := pick(t, r, Who{Client: able("roots"), Session: "1", Owner: owner})
+		other, _ := pick(t, r, Who{Client: able("sampling"), Session: "1", Owner: owner})
+		two, _ := pick(t, r, Who{Client: able("roots"), Session: "2"})
+		want(t, "same session", again, one)
+		if one == two || one == other || other == two {
+			t.Error("lanes are shared")
+		}
+		want(t, "owner", one.owner, Peer(owner))
+		want(t, "class", one.Class(), `{"roots":{}}`)
+		r.Leave("1")
+		r.Leave("none")
+		<-one.stopped
+		<-other.stopped
+		want(t, "left", r.lanesOf(), "session 2")
+		select {
+		case <-two.stopped:
+			t.Error("the lane of another session was closed")
+		default:
+		}
+		fresh, _ := pick(t, r, Who{Client: able("roots"), Session: "1"})
+		if fresh == one {
+			t.Error("a lane that was left is used again")
+		}
+	})
+}
+
+// A5: a client without a session has a lane for one call at a time: the same for one call after the
+// other, another for each that is made meanwhile, and never one of another client or class.
+func TestBorrowedLanes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := met(t, mcp.EraLegacy)
+		me := Who{Client: able("roots"), Subject: "me"}
+		a, releaseA := pick(t, r, me)
+		releaseA()
+		b, releaseB := pick(t, r, me)
+		want(t, "one after the other", b, a)
+		c, releaseC := pick(t, r, me)
+		d, releaseD := pick(t, r, me)
+		if c == b || d == c || d == b {
+			t.Error("two calls have one lane")
+		}
+		releaseB()
+		again, releaseAgain := pick(t, r, me)
+		want(t, "the first that is free", again, a)
+		you, releaseYou := pick(t, r, Who{Client: able("roots"), Subject: "you"})
+		class, releaseClass := pick(t, r, Who{Client: able("sampling"), Subject: "me"})
+		if you == a || class == a {
+			t.Error("a lane is lent to another")
+		}
+		want(t, "lanes", r.lanesOf(), "call me 0, call me 0, call me 1, call me 2, call you 0")
+		for _, release := range []func(){releaseAgain, releaseC, releaseD, releaseYou, releaseClass} {
+			release()
+		}
+	})
+}
+
+// A client's own process is not ended while it is in use: what a session did on its lane may be
+// needed until the idle timeout has passed, so a newcomer is refused and told which setting it is.
+func TestLaneOfALiveSessionIsKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := met(t, mcp.EraLegacy, few(4), func(c *Config, _ *Server) { c.IdleTimeout = unit.Duration(10 * time.Minute) })
+		session := func(name string) (*Lane, error) {
+			time.Sleep(time.Second)
+			l, release, err := r.Pick(t.Context(), Who{Client: able("roots"), Session: name, Caller: name})
+			release()
+			return l, err
+		}
+		first, _ := session("1")
+		for i := range 200 {
+			_, _ = session(fmt.Sprint("other ", i))
+		}
+		again, err := session("1")
+		want(t, "lane after 200 others came", again, first)
+		want(t, "error", err, nil)
+		_, err = session("new")
+		want(t, "refusal", fault.KindOf(err), fault.Full)
+		if !strings.Contains(fault.PublicOf(err), "max_client_connections = 4") {
+			t.Errorf("the refusal does not name the setting: %q", fault.PublicOf(err))
+		}
+		r.sweep.Stop() // room is made when it is needed, not only by the sweep
+		time.Sleep(9 * time.Minute)
+		again, _ = session("1")
+		want(t, "lane that is used now and then", again, first)
+		time.Sleep(2 * time.Minute) // the others have not been used for 11 minutes
+		if _, err = session("new"); err != nil {
+			t.Error(err)
+		}
+		if got := r.lanesOf(); strings.Contains(got, "other 0,") || !strings.Contains(got, "session 1,") || !strings.Contains(got, "session new") {
+			t.Errorf("the least recently used lane was not the one to go: %s", got)
+		}
+	})
+}
+
+// A lane in use is never ended to make room, whatever it is in use for.
+func TestLanesInUseAreKept(t *testing.T) {
+	for name, use := range map[string]func(*Lane){
+		"call that holds it": func(l *Lane) { l.holds++ },
+		"call that waits":    func(l *Lane) { l.waiting++ },
+		"subscription":       func(l *Lane) { l.watch.uris = map[string]int{"u": 1} },
+		"call under way": func(l *Lane) {
+			l.conn = newTaped(time.Minute).Conn
+			l.conn.busy.Add(1)
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			r := met(t, mcp.EraLegacy, few(1))
+			l, release := pick(t, r, Who{Client: able("roots"), Subject: "me"})
+			release()
+			l.mu.Lock()
+			use(l)
+			l.mu.Unlock()
+			_, _, err := r.Pick(t.Context(), Who{Client: able("roots"), Subject: "you", Caller: "you"})
+			want(t, name, fault.KindOf(err), fault.Full)
+		})
+	}
+}
+
+// A lane of a client of the newer era keeps nothing between two calls: it makes room when no call
+// has it, least recently used first.
+func TestLanesWithoutASessionMakeRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := met(t, mcp.EraLegacy, few(3))
+		call := func(client string) func() {
+			time.Sleep(time.Second)
+			_, release := pick(t, r, Who{Client: able("roots"), Subject: client, Caller: client})
+			return release
+		}
+		call("a")()
+		call("b")()
+		call("c")()
+		release := call("a") // b is the one that was used longest ago
+		call("d")()
+		want(t, "lanes", r.lanesOf(), "call a 0, call c 0, call d 0")
+		call("e")()
+		call("f")()
+		want(t, "lanes while a has its own", r.lanesOf(), "call a 0, call e 0, call f 0")
+		release()
+	})
+}
+
+// Processes have a share per caller: what one caller opens leaves half of them for the others.
+func TestLanesHaveAShareForEachCaller(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := met(t, mcp.EraLegacy, few(8))
+		for i := range 4 {
+			pick(t, r, Who{Client: able("roots"), Session: fmt.Sprint(i), Caller: "greedy"})
+		}
+		for _, who := range []Who{{Session: "more"}, {Subject: "more"}} {
+			who.Client, who.Caller = able("roots"), "greedy"
+			_, _, err := r.Pick(t.Context(), who)
+			want(t, "over its share", fault.KindOf(err), fault.Full)
+			if !strings.Contains(fault.PublicOf(err), "max_client_connections = 8") {
+				t.Errorf("the refusal does not name the setting: %q", fault.PublicOf(err))
+			}
+		}
+		for i := range 4 {
+			pick(t, r, Who{Client: able("roots"), Session: fmt.Sprint("modest ", i), Caller: "modest"})
+		}
+		r.Leave("0")
+		pick(t, r, Who{Client: able("roots"), Session: "more", Caller: "greedy"})
+	})
+}
+
+// Two clients never get the same lane, whatever they are called.
+func TestLanesAreOfOneClient(t *testing.T) {
+	for _, set := range []func(*Server){
+		func(s *Server) { s.URL, s.Command = "", []string{"x"} }, func(s *Server) { s.Transport = "http" },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			r := met(t, mcp.EraLegacy, func(_ *Config, s *Server) { set(s) })
+			seen := map[*Lane]string{}
+			for _, who := range []Who{
+				{Session: "me"}, {Subject: "me"}, {Subject: "me 0"}, {Subject: "session me"}, {Session: "call me 0"}, {Session: "me 0"},
+				{Subject: "default\x00anonymous\x001"}, {Subject: "default\x00anonymous\x0011"},
+			} {
+				who.Client = able("roots")
+				l, release := pick(t, r, who)
+				release()
+				if other, there := seen[l]; there {
+					t.Errorf("%+v has the lane of %s", who, other)
+				}
+				seen[l] = fmt.Sprintf("%+v", who)
+			}
+		})
+	}
+}
+
+// The lanes of a client that has no session end when the client is gone, and not under a call.
+func TestLanesEndWithTheirClient(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := met(t, mcp.EraLegacy)
+		life, leave := context.WithCancel(t.Context())
+		me := Who{Client: able("roots"), Subject: "me", Gone: life}
+		idle, release := pick(t, r, me)
+		used, releaseUsed := pick(t, r, me)
+		pick(t, r, Who{Client: able("roots"), Subject: "you"})
+		release()
+		leave()
+		<-idle.stopped
+		want(t, "during a call", r.lanesOf(), "call me 1, call you 0")
+		releaseUsed()
+		<-used.stopped
+		want(t, "afterwards", r.lanesOf(), "call you 0")
+		late, release := pick(t, r, me) // somebody reads a list on behalf of who is gone
+		release()
+		<-late.stopped
+		want(t, "in the end", r.lanesOf(), "call you 0")
+	})
+}
+
+// A client's notification is for the lane that the client has, and makes none.
+func TestFindMakesNoLane(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := met(t, mcp.EraLegacy)
+		me := Who{Client: able("roots"), Session: "me"}
+		if _, there := r.Find(me); there || r.lanesOf() != "" {
+			t.Errorf("there are lanes: %s", r.lanesOf())
+		}
+		l, _ := pick(t, r, me)
+		if found, _ := r.Find(me); found != l {
+			t.Error("the client's lane was not found")
+		}
+		if found, _ := r.Find(Who{Client: able()}); found != r.shared {
+			t.Error("the shared lane was not found")
+		}
+		r.Close()
+		if _, there := r.Find(me); there {
+			t.Error("a closed server has a lane")
+		}
+	})
+}
+
+// A lane that nobody used for the time that the config says is closed; the shared one never.
+func TestIdleLanesAreClosed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPuppet(t)
+		r, _ := p.remote(func(c *Config, _ *Server) { c.IdleTimeout = unit.Duration(10 * time.Minute) })
+		r.Start()
+		tool(t.Context(), r.Shared())
+		idle, releaseIdle := pick(t, r, Who{Client: able("roots"), Session: "idle"})
+		used, releaseUsed := pick(t, r, Who{Client: able("roots"), Session: "used"})
+		releaseIdle()
+		releaseUsed()
+		tool(t.Context(), idle)
+		for range 6 {
+			tool(t.Context(), used)
+			time.Sleep(4 * time.Minute)
+		}
+		<-idle.stopped
+		want(t, "lanes", r.lanesOf(), "session used")
+		want(t, "shared", tool(t.Context(), r.Shared()).String(), `{}`)
+		time.Sleep(16 * time.Minute)
+		want(t, "lanes in the end", r.lanesOf(), "")
+		want(t, "connections", p.connections(), 3)
+	})
+}
+
+// Lanes are picked, used, left and closed for room all at once.
+func TestLanesUnderFire(t *testing.T) {
+	r, _ := newPuppet(t).remote(few(4))
+	r.Start()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	tool(ctx, r.Shared())
+	var wg sync.WaitGroup
+	for n := range 16 {
+		wg.Go(func() {
+			for i := range 20 {
+				who := Who{Client: able("roots"), Subject: "me"}
+				if n%2 == 0 {
+					who.Session = fmt.Sprint(n, i%3)
+				}
+				l, release, err := r.Pick(ctx, who)
+				if err != nil {
+					want(t, "refused", fault.KindOf(err), fault.Full)
+					time.Sleep(time.Millisecond)
+					continue
+				}
+				if got := tool(ctx, l); got.err != nil && fault.KindOf(got.err) != fault.Unavailable {
+					t.Error(got)
+				}
+				release()
+				if i%5 == 0 {
+					r.Leave(who.Session)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if n := strings.Count(r.lanesOf(), ",") + 1; n > 4 {
+		t.Errorf("there are %d lanes", n)
+	}
+}
