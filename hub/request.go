@@ -3,7 +3,6 @@ package hub
 import (
 	"context"
 	"log/slog"
-	"net"
 	"net/http"
 	"sync"
 
@@ -42,10 +41,7 @@ type visit struct {
 
 // visitOf says how a request came over HTTP.
 func visitOf(r *http.Request, who auth.Caller) visit {
-	v := visit{caller: who.Tenant() + "/" + who.Subject() + "@" + r.RemoteAddr}
-	if host, _, err := net.SplitHostPort(r.RemoteAddr); err == nil {
-		v.caller = who.Tenant() + "/" + who.Subject() + "@" + host
-	}
+	v := visit{caller: front.CallerKey(auth.With(r.Context(), who))}
 	v.conn, v.life = front.ConnectionOf(r)
 	return v
 }
