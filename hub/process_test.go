@@ -26,7 +26,7 @@ func TestTwoClientsNeverShareAProcess(t *testing.T) {
 	a := newFar(t, "a", mcp.EraLegacy, true)
 	y := start(t, nil, a)
 	one, two := y.visit(t, "/mcp", mcp.EraModern, able).elsewhere(t), y.visit(t, "/mcp", mcp.EraModern, able).elsewhere(t)
-	one.tools(t) // what is offered to such clients has been read, on a process of the first of them
+	one.tools(t)  // what is offered to such clients has been read, on a process of the first of them
 	for range 3 { // one after the other, so that each could be lent the process of the other
 		for _, c := range []*client{one, two} {
 			if got := c.ask(t, mcp.ToolsCall, `{"name":"a::x"}`); got[0] == '!' {
