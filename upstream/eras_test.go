@@ -62,7 +62,7 @@ func TestServerOfBothErasIsGreetedInItsClientsEra(t *testing.T) {
 					`{"protocolVersion":"2025-11-25","capabilities":{"sampling":{}},"clientInfo":{"name":"ctxgate","version":"1"}}`)
 				asking.Session = "2"
 				other, _ := pick(t, r, asking)
-				want(t, "another session's", other.key.owner, "session 2")
+				want(t, "another session's", named(other.key), "session 2")
 				want(t, "greetings", p.greetings(), "2 older, 1 newer")
 
 				newer, _ := pick(t, r, Who{Client: ofEra(mcp.V20260728, "sampling"), Subject: "me"})
@@ -173,7 +173,8 @@ func TestServerThatGivesUpTheOlderEra(t *testing.T) {
 		r.Start()
 		eraOf(t, r.Shared())
 		who := Who{Client: ofEra(mcp.V20251125, "sampling"), Session: "1"}
-		l, _ := pick(t, r, who)
+		l, release := pick(t, r, who)
+		release()
 		p.newer()
 		l.Current().end(fmt.Errorf("gone"))
 		<-l.stopped
