@@ -159,7 +159,7 @@ func TestServerOfBothErasMayFail(t *testing.T) {
 		r.Start()
 		eraOf(t, r.Shared())
 		p.on(mcp.Initialize, says("503"))
-		time.AfterFunc(time.Second, func() { p.on(mcp.Initialize, says(greeted)) })
+		time.AfterFunc(200*time.Millisecond, func() { p.on(mcp.Initialize, says(greeted)) }) // after five failures it would be given up
 		l, _ := pick(t, r, Who{Client: ofEra(mcp.V20251125, "sampling"), Session: "1"})
 		want(t, "era", eraOf(t, l), mcp.EraLegacy)
 	})
