@@ -62,6 +62,7 @@ func sessionStatus(err error) int {
 // join makes a request one of a session.
 func (r *request) join(held *session) {
 	r.held, r.client, r.level = held, held.client, held.logLevel()
+	held.received(r)
 }
 
 // sessionOf finds the session that a request names.

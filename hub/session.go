@@ -37,7 +37,9 @@ type session struct {
 	who    auth.Caller
 	client mcp.Client
 	only   string
-	mute   atomic.Bool // a client of the newer era, on stdio: it hears only what it asked for
+	mute   atomic.Bool   // a client of the newer era, on stdio: it hears only what it asked for
+	ready  chan struct{} // closed when the client has gone on after initialize: it may be asked from then on
+	once   sync.Once     // closes ready
 
 	mu      sync.Mutex
 	level   string
@@ -67,7 +69,31 @@ func (s *sessions) init() {
 func (h *Hub) newSession(who auth.Caller, client mcp.Client, only, name string) *session {
 	return &session{
 		hub: h, name: name, who: who, client: client, only: only, asks: map[string]chan rpc.Reply{},
-		calls: map[string]context.CancelFunc{}, subs: map[string]func(){}, used: time.Now(),
+		calls: map[string]context.CancelFunc{}, subs: map[string]func(){}, used: time.Now(), ready: make(chan struct{}),
+	}
+}
+
+// received notes that a message of the client came. The client may be asked once it has said that it is
+// initialized, or makes any other request than a ping.
+func (s *session) received(r *request) {
+	if r.Method == mcp.Initialized || !r.IsNotification() && r.Method != mcp.Initialize && r.Method != mcp.Ping {
+		s.once.Do(func() { close(s.ready) })
+	}
+}
+
+// awaitReady waits until the client may be asked.
+func (s *session) awaitReady(ctx context.Context) error {
+	timeout := time.NewTimer(s.hub.plan.Load().Hub.AskTimeout.D())
+	defer timeout.Stop()
+	select {
+	case <-s.ready:
+		return nil
+	case <-timeout.C:
+		return fault.New(fault.Timeout, "the client did not say that it is initialized")
+	case <-s.hub.closing:
+		return fault.New(fault.Canceled, "the gateway is stopping")
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 }
 
@@ -380,10 +406,13 @@ func (s *session) Notify(server string, note rpc.Message) {
 	}
 }
 
-// Ask puts a question that belongs to no call to the client.
+// Ask puts a question that belongs to no call to the client, once initialize is behind it.
 func (s *session) Ask(ctx context.Context, server string, q rpc.Message) (rpc.Reply, error) {
 	if s.mute.Load() {
 		return rpc.Reply{}, errCannotAsk
+	}
+	if err := s.awaitReady(ctx); err != nil {
+		return rpc.Reply{}, err
 	}
 	return s.ask(ctx, s, server, q)
 }

@@ -33,6 +33,9 @@ type stdio struct {
 	wg     sync.WaitGroup
 	memory *membudget.Scope // of the message that is being read
 	met    bool             // it has said who it is
+
+	greeting chan struct{} // closed when the reply to the last initialize is written; nil before there was one
+	attach   sync.Once     // gives the session this client's stdout
 }
 
 func (d *stdio) send(parts ...[]byte) error { return d.out.Send(parts...) }
@@ -49,7 +52,6 @@ func (h *Hub) ServeStdio(ctx context.Context, in io.Reader, out io.WriteCloser) 
 	reader.Charge(d.memory)
 	d.out = frame.NewWriter(out, frame.Limits{MaxMessages: 10_000, MaxBytes: 256 << 20}, reader.Framing)
 	d.held = h.newSession(auth.Local(), mcp.Client{Capabilities: []byte("{}")}, "", "stdio")
-	d.held.stream = d
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	ended := make(chan error, 1)
@@ -157,11 +159,38 @@ func (d *stdio) take(ctx context.Context, body []byte, release func()) {
 	}
 	call, done := d.held.begin(ctx, req.ID)
 	served = true
+	greeted := d.greeting
+	if req.Method == mcp.Initialize {
+		d.greeting = make(chan struct{})
+		greeted = d.greeting
+	}
 	d.wg.Go(func() {
 		defer release()
 		defer done()
-		d.serve(call, req)
+		d.inTurn(call, req, greeted)
 	})
+}
+
+// inTurn serves a request when its turn has come: nothing but the answer to a ping is written before the
+// reply to initialize. What belongs to no request waits for that, too.
+func (d *stdio) inTurn(ctx context.Context, req *request, greeted chan struct{}) {
+	if req.Method == mcp.Initialize {
+		defer close(greeted)
+		d.serve(ctx, req)
+		d.attach.Do(func() { _ = d.held.listen(d) })
+		return
+	}
+	if req.Method != mcp.Ping {
+		if greeted != nil {
+			select {
+			case <-greeted:
+			case <-ctx.Done(): // nobody waits for it
+				return
+			}
+		}
+		d.attach.Do(func() { _ = d.held.listen(d) })
+	}
+	d.serve(ctx, req)
 }
 
 // check refuses a wrong token; none at all is no harm here.
