@@ -2,6 +2,7 @@ package chat
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"net/http"
 	"strconv"
@@ -65,7 +66,7 @@ func (d *Door) insist(ctx context.Context, c *call, p *provider, own bool) (*rep
 	for n := 0; ; n++ {
 		c.tries++
 		rep, err := p.try(ctx, c, own)
-		wait, again := p.again(n, rep, err)
+		wait, again := p.again(n, rep, err, c.repeatable())
 		switch {
 		case err == nil && !again:
 			return rep, nil
@@ -86,11 +87,19 @@ func (d *Door) insist(ctx context.Context, c *call, p *provider, own bool) (*rep
 	}
 }
 
-// again says whether to make a request again after n retries, and when.
-func (p *provider) again(n int, rep *reply, err error) (time.Duration, bool) {
+// repeatable says whether the client allows its request to be executed twice.
+func (c *call) repeatable() bool {
+	return c.head.Get("Idempotency-Key") != "" || c.head.Get("X-Idempotency-Key") != ""
+}
+
+// again says whether to make a request again after n retries, and when. A request that the provider had
+// as a whole and did not answer is only made again where the client allows it: it may have been executed.
+func (p *provider) again(n int, rep *reply, err error, repeatable bool) (time.Duration, bool) {
 	wait := pause(n)
 	switch {
 	case err != nil && fault.KindOf(err) != fault.Unavailable: // it had its time, or the client left
+		return 0, false
+	case errors.Is(err, errUnanswered) && !repeatable:
 		return 0, false
 	case err == nil && !overloaded(rep.StatusCode):
 		return 0, false

@@ -1,8 +1,6 @@
 package chat_test
 
 import (
-	"bytes"
-	"compress/gzip"
 	"context"
 	"fmt"
 	"io"
@@ -186,32 +184,6 @@ func TestCountTokensPassesThrough(t *testing.T) {
 	}
 	if booked := g.meter.Savings().Total; booked.Requests != 0 {
 		t.Errorf("booked %+v", booked)
-	}
-}
-
-// A body that is packed goes as it is to the provider of every model, and is not shrunk.
-func TestPackedBodies(t *testing.T) {
-	var packed bytes.Buffer
-	z := gzip.NewWriter(&packed)
-	_, _ = io.WriteString(z, wires["completions"].request(false))
-	_ = z.Close()
-	head := http.Header{"Content-Encoding": {"gzip"}, "Content-Type": {"application/json"}}
-	f := newFar(t, says(200, "{}"))
-	g := open(t, []chat.Provider{
-		provider("named", "openai", "http://127.0.0.1:1", func(p *chat.Provider) { p.Models = []string{"m-*"} }),
-		provider("all", "openai", f.URL),
-	}, func(_ *chat.Settings, d *chat.Deps) {
-		d.Shrink = func(context.Context, chat.Outgoing) chat.Shrunk { t.Error("it was shrunk"); return chat.Shrunk{} }
-	})
-	if resp, _ := g.post(t, "/v1/chat/completions", packed.String(), head); resp.StatusCode != http.StatusOK {
-		t.Fatalf("got %d", resp.StatusCode)
-	}
-	if got := f.calls()[0]; !bytes.Equal(got.body, packed.Bytes()) || got.head.Get("Content-Encoding") != "gzip" {
-		t.Errorf("got %q %v", got.body, got.head)
-	}
-	g.reload(provider("named", "openai", f.URL, func(p *chat.Provider) { p.Models = []string{"m-*"} }))
-	if resp, body := g.post(t, "/v1/chat/completions", packed.String(), head); resp.StatusCode != http.StatusBadRequest {
-		t.Errorf("got %d %s", resp.StatusCode, body)
 	}
 }
 

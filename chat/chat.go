@@ -2,12 +2,12 @@
 // it was not told to change.
 //
 // Path through the files: chat.go holds the door and what one configuration decides; enter.go says
-// who is calling and whose credentials are whose; complete.go is the straight line of one request
+// who is calling and whose credentials are whose; encoding.go reads bodies that are compressed; complete.go is the straight line of one request
 // and should be read first; route.go finds the provider by the model's name; shrink.go lets the
 // request be shortened, history.go masks its old tool results, memory.go remembers what was decided
 // for a conversation, birth.go and newborn.go shorten results when they are first sent, and known.go
 // spares doing that twice; ask.go asks a provider, again if it may, and then its fallbacks;
-// provider.go is one far call; relay.go passes the reply on as it comes. reading.go lets a model
+// provider.go is one far call, and delivery.go knows how much of it arrived; relay.go passes the reply on as it comes. reading.go lets a model
 // read back what was masked, and rounds.go makes one reply of the rounds that takes. usage.go,
 // events.go and pick.go read in passing what a reply cost, and ledger.go books it; catalog.go lists
 // the models; errors.go and shape.go know the wires.
@@ -15,8 +15,9 @@
 // Invariants: the body of a request goes out byte for byte as it came, but for the edits of the
 // shrink hook and, where it is offered, what reading back adds. What a provider answers is passed
 // on byte for byte, each piece before the next is read, but for calls of that tool: a client that
-// is slow slows its provider down, and nothing queues. A request is made again only before a byte of a reply was passed on, and only within the provider's budget. The
-// gateway's own token goes to no provider, and a client's credentials only to the one that its
+// is slow slows its provider down, and nothing queues. A request is made again only before a byte of a
+// reply was passed on, only within the provider's budget, and only if the provider cannot have executed
+// it: it was not delivered as a whole, or answered by a failure. The gateway's own token goes to no provider, and a client's credentials only to the one that its
 // model names. No key is in a log or an error.
 //
 // When a provider fails before its first byte, it is asked again, then its fallbacks; when all

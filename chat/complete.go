@@ -27,7 +27,6 @@ type call struct {
 	edits   []jsonscan.Edit   // what is replaced in it on its way out
 	room    *room             // where it is
 	told    *history.Dialogue // what the body tells; nil where that cannot be read, or nobody asks
-	packed  bool              // the body cannot be looked into
 	done    Shrunk            // what was done to it
 	routed  *provider         // the one that its model names
 	chain   []*provider       // who is asked, in order
@@ -87,7 +86,7 @@ func (d *Door) serve(w http.ResponseWriter, r *http.Request, c *call) (result st
 	if err := d.read(w, r, c); err != nil {
 		return "", err
 	}
-	if c.talk && !c.packed {
+	if c.talk {
 		c.reads = d.offer(ctx, c)
 		d.shrink(ctx, c)
 	}
@@ -109,7 +108,7 @@ func (d *Door) shrink(ctx context.Context, c *call) {
 	to := c.routed
 	talk := c.told
 	if c.reads != nil {
-		talk = c.hear("offered")
+		talk, _ = c.hear("offered") // nil where it cannot be read: then nothing is masked
 	}
 	c.edits, c.done = d.shrunk(ctx, Outgoing{
 		Who: c.who, Shape: c.shape, Model: c.model, Provider: to.Name,
@@ -117,18 +116,15 @@ func (d *Door) shrink(ctx context.Context, c *call) {
 	})
 }
 
-// read takes the request off the wire and finds its provider. A body that is packed is not opened:
-// it goes as it is to the provider of every model.
+// read takes the request off the wire and finds its provider. A body that is compressed is decoded, and
+// goes on without its coding.
 func (d *Door) read(w http.ResponseWriter, r *http.Request, c *call) (err error) {
-	if c.body, err = front.ReadBodyInto(c.room.body, w, r, int64(c.plan.HTTP.MaxRequestBytes)); err != nil {
+	if c.body, err = readBody(c.room.body, w, r, int64(c.plan.HTTP.MaxRequestBytes)); err != nil {
 		return err
 	}
 	c.room.body = c.body
-	encoding := r.Header.Get("Content-Encoding")
-	if c.packed = encoding != "" && encoding != "identity"; !c.packed {
-		if c.model, c.told, err = d.look(c); err != nil {
-			return err
-		}
+	if c.model, c.told, err = d.look(c); err != nil {
+		return err
 	}
 	c.head, c.own = c.plan.forwarded(r.Header)
 	if c.routed, err = c.plan.route(kindOf(c.shape), c.model); err == nil {

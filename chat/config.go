@@ -86,10 +86,13 @@ type Provider struct {
 	FirstByte unit.Duration `key:"timeout_first_byte" min:"1ms"`
 	// The longest a reply may be silent once it has begun; a duration. Default 5m.
 	Idle unit.Duration `key:"timeout_idle" min:"1ms"`
-	// How often a request is made again that could not be delivered or was answered 429, 500,
-	// 502, 503, 504 or 529; never once a byte of a reply was passed on. Default 2.
+	// How often a request is made again that could not be delivered as a whole or was answered 429, 500,
+	// 502, 503, 504 or 529; never once a byte of a reply was passed on. One that was delivered and got no
+	// answer may have been executed, and is made again only if the client sent an Idempotency-Key.
+	// Default 2.
 	Retries int `key:"retries" min:"0" max:"10"`
-	// Providers of the same kind to ask, in order, when this one fails so. They get the same
+	// Providers of the same kind to ask, in order, when this one fails so, or has the request and does not
+	// answer (then both may execute it, and bill it). They get the same
 	// request, whatever their models; the client's own credentials are not sent to them.
 	// Default none.
 	Fallback []string `key:"fallback"`
@@ -148,7 +151,7 @@ func (c Cache) long() float64 {
 
 // Limits hold for every request to a provider.
 type Limits struct {
-	// The largest request body; a size. Default 32MiB. Zero is refused.
+	// The largest request body, compressed or not; a size. Default 32MiB. Zero is refused.
 	MaxRequestBytes unit.Bytes `key:"max_request_bytes" min:"1"`
 	// The most requests under way at once; those beyond are refused with 503. Default 1000.
 	MaxConcurrent int `key:"max_concurrent" min:"1"`

@@ -54,8 +54,9 @@ var credentials = []string{"Authorization", "X-Api-Key", "Api-Key", "X-Goog-Api-
 // connection.
 var private = map[string]bool{
 	tokenHeader: true, "Cookie": true, "Host": true, "Content-Length": true, "Expect": true,
-	"Accept-Encoding": true, // a reply that is packed could not be read in passing
-	"Origin":          true, "Referer": true, "Forwarded": true, "X-Real-Ip": true,
+	"Accept-Encoding":  true, // a reply that is compressed could not be read in passing
+	"Content-Encoding": true, // the body is forwarded decoded
+	"Origin":           true, "Referer": true, "Forwarded": true, "X-Real-Ip": true,
 }
 
 var hopByHop = map[string]bool{

@@ -1,6 +1,7 @@
 package chat
 
 import (
+	"errors"
 	"log/slog"
 	"math"
 	"net/http"
@@ -68,7 +69,12 @@ func anthropicType(k fault.Kind) string {
 // Refuse answers a request that got no reply of a provider, in the form of the API it was
 // written for.
 func Refuse(w http.ResponseWriter, r *http.Request, err error) {
-	refuse(w, r, status(fault.KindOf(err)), err)
+	code := status(fault.KindOf(err))
+	if errors.Is(err, errCoding) {
+		code = http.StatusUnsupportedMediaType
+		w.Header().Set("Accept-Encoding", accepted)
+	}
+	refuse(w, r, code, err)
 }
 
 func refuse(w http.ResponseWriter, r *http.Request, status int, err error) {

@@ -22,6 +22,7 @@ import (
 // and what proves each. A test for one of them says its words.
 var failures = map[string]func(*testing.T){
 	"the provider cannot be reached":      testProviderFails,
+	"the connection ends after the":       testProviderDoesNotAnswer,
 	"a reply breaks off":                  testReplyBreaksOff,
 	"the client leaves":                   testClientLeaves,
 	"the client is slow":                  testClientIsSlow,
@@ -89,6 +90,24 @@ func maskingGate(t *testing.T, providers ...chat.Provider) *gate {
 
 // isMasked says whether a body is a conversation of five turns with its old results masked.
 func isMasked(body []byte) bool { return len(placeholder.FindAll(body, -1)) == 3 }
+
+// A provider that had the request and hung up is not asked again; its fallback is.
+func testProviderDoesNotAnswer(t *testing.T) {
+	inEachShape(t, func(t *testing.T, w wire) {
+		one, two := newFar(t, hangsUp), newFar(t, says(http.StatusOK, w.whole))
+		resp, body := maskingGate(t, provider("one", w.kind, one.URL)).post(t, w.path, talks[w.path](5), nil)
+		if resp.StatusCode != http.StatusBadGateway || !strings.Contains(body, "may have been executed") || len(one.calls()) != 1 {
+			t.Errorf("got %d %s after %d calls", resp.StatusCode, body, len(one.calls()))
+		}
+		g := maskingGate(t, provider("one", w.kind, one.URL, func(p *chat.Provider) { p.Fallback = []string{"two"} }), provider("two", w.kind, two.URL))
+		if resp, body := g.post(t, w.path, talks[w.path](5), nil); resp.StatusCode != http.StatusOK || body != w.whole {
+			t.Errorf("got %d %s", resp.StatusCode, body)
+		}
+		if a, b := one.calls(), two.calls(); len(a) != 2 || len(b) != 1 || !isMasked(b[0].body) {
+			t.Errorf("%d and %d calls", len(a), len(b))
+		}
+	})
+}
 
 // 429 and 5xx, with and without a fallback: what is asked again, and elsewhere, is the request as it
 // was masked; the last answer is the client's.

@@ -3,6 +3,7 @@ package chat
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/url"
@@ -72,11 +73,25 @@ type reply struct {
 var (
 	errLate   = errors.New("no byte within timeout_first_byte")
 	errSilent = errors.New("no byte within timeout_idle")
+
+	// errUnanswered is in the error of a call whose connection ended after the provider had the whole
+	// request: it may have been executed, and billed.
+	errUnanswered = errors.New("the request was delivered, and not answered")
 )
 
 // try makes one far call. The client's own credentials go with it where own says so. It returns
-// when the first byte of the reply's body is there: what fails before can be tried elsewhere.
+// when the first byte of the reply's body is there: what fails before can be tried elsewhere. An error
+// says whether the provider had the whole request (errUnanswered).
 func (p *provider) try(ctx context.Context, c *call, own bool) (*reply, error) {
+	sent := &delivery{}
+	rep, err := p.tryOnce(sent.watch(ctx), c, sent, own)
+	if err != nil && fault.KindOf(err) == fault.Unavailable && sent.whole() {
+		err = fault.Wrap(fault.Unavailable, "the provider had the request and gave no answer: it may have been executed", fmt.Errorf("%w: %w", errUnanswered, err))
+	}
+	return rep, err
+}
+
+func (p *provider) tryOnce(ctx context.Context, c *call, sent *delivery, own bool) (*reply, error) {
 	target := p.root + c.path
 	if c.query != "" {
 		target += "?" + c.query
@@ -87,8 +102,8 @@ func (p *provider) try(ctx context.Context, c *call, own bool) (*reply, error) {
 			return nil, err
 		}
 		req.ContentLength = int64(jsonscan.SplicedLen(c.body, c.edits))
-		req.GetBody = func() (io.ReadCloser, error) { return c.send(), nil } // while the call waits for its answer
-		req.Body = c.send()
+		req.GetBody = func() (io.ReadCloser, error) { return c.send(sent), nil } // while the call waits for its answer
+		req.Body = c.send(sent)
 		req.Header = c.head.Clone()
 		if own {
 			p.dress(req.Header, c.own)

@@ -67,13 +67,15 @@ func (c *call) vacate() {
 type outgoing struct {
 	mu   sync.Mutex
 	text *jsonscan.Spliced
+	left int   // bytes that are not read yet
 	in   *room // nil once it is closed
+	sent *delivery
 }
 
 // send is the call's body as it goes out.
-func (c *call) send() io.ReadCloser {
+func (c *call) send(sent *delivery) io.ReadCloser {
 	c.room.guests.Add(1)
-	return &outgoing{text: jsonscan.NewSpliced(c.body, c.edits), in: c.room}
+	return &outgoing{text: jsonscan.NewSpliced(c.body, c.edits), left: jsonscan.SplicedLen(c.body, c.edits), in: c.room, sent: sent}
 }
 
 func (o *outgoing) Read(p []byte) (int, error) {
@@ -82,7 +84,11 @@ func (o *outgoing) Read(p []byte) (int, error) {
 	if o.in == nil {
 		return 0, io.ErrClosedPipe
 	}
-	return o.text.Read(p)
+	n, err := o.text.Read(p)
+	if o.left -= n; o.left <= 0 {
+		o.sent.read.Store(true)
+	}
+	return n, err
 }
 
 func (o *outgoing) Close() error {

@@ -14,7 +14,7 @@ func TestRoomIsLeftWhenNobodyReads(t *testing.T) {
 	r := &room{body: []byte("0123456789")}
 	r.guests.Store(1)
 	c := &call{body: r.body, room: r, edits: []jsonscan.Edit{{Span: jsonscan.Span{Start: 1, End: 9}, Text: []byte("…")}}}
-	a, b := c.send(), c.send()
+	a, b := c.send(&delivery{}), c.send(&delivery{})
 	if got, err := io.ReadAll(a); err != nil || string(got) != "0…9" {
 		t.Errorf("got %q, %v", got, err)
 	}
@@ -41,7 +41,7 @@ func TestRoomClosedWhileRead(t *testing.T) {
 		r := enterRoom(roomLeast)
 		r.body = append(r.body[:0], make([]byte, roomLeast)...)
 		c := &call{body: r.body, room: r}
-		out := c.send()
+		out := c.send(&delivery{})
 		var wg sync.WaitGroup
 		wg.Go(func() { _, _ = io.Copy(io.Discard, out) })
 		wg.Go(func() { _ = out.Close() })

@@ -19,22 +19,32 @@ var protocol = []string{"model", "messages", "input", "stream"}
 func (d *Door) look(c *call) (model string, talk *history.Dialogue, err error) {
 	o := c.plan.Chat.Observation
 	if c.talk && (d.deps.Shrink != nil && (o.Schema1.Enabled || !o.Birth.off()) || o.Recovery.Offer) {
-		if talk = c.hear("came"); talk != nil {
+		talk, err := c.hear("came")
+		if err == nil {
 			return talk.Model, talk, nil
+		}
+		if why := ambiguity(err); why != nil {
+			return "", nil, unreadable(why)
 		}
 	}
 	model, err = readModel(c.body)
 	return model, nil, err
 }
 
-// hear reads the conversation in a call's body, as that is at some station of its way; nil where it
-// cannot be read.
-func (c *call) hear(station string) *history.Dialogue {
-	talk, err := c.plan.talks.Read(c.who.Tenant()+"\x00"+station, c.shape, c.body)
-	if err != nil {
-		return nil
+// ambiguity is what of an error two readers could read differently: a key that comes twice in an object
+// that masking looks into, or one of its keys in other letters. Masking would cut by one reading, and
+// the provider may go by another. Nil where the request is only not to be understood.
+func ambiguity(err error) *jsonscan.Error {
+	var why *jsonscan.Error
+	if errors.As(err, &why) && (why.Reason == jsonscan.DuplicateKey || why.Reason == jsonscan.FoldedKey) {
+		return why
 	}
-	return talk
+	return nil
+}
+
+// hear reads the conversation in a call's body, as that is at some station of its way.
+func (c *call) hear(station string) (*history.Dialogue, error) {
+	return c.plan.talks.Read(c.who.Tenant()+"\x00"+station, c.shape, c.body)
 }
 
 // readModel is the model that a request names; "" where it names none. The body is checked in the

@@ -132,11 +132,11 @@ func TestAbsurdUsageIsClamped(t *testing.T) {
 			replies++
 		}
 	}
+	g.has(t, fmt.Sprintf(`ctxgate_llm_requests_total{provider="p",result="ok"} %d`, replies)) // which waits for the last
 	total := g.meter.Savings().Total
 	if most := int64(replies) * meter.MostTokens; total.Requests != int64(replies) || total.Used.Fresh <= 0 || total.Used.Fresh > most || total.Used.Cached > most || total.Cost.Billed <= 0 || total.Spent <= 0 {
 		t.Errorf("%d replies, booked %+v", replies, total)
 	}
-	g.has(t, fmt.Sprintf(`ctxgate_llm_requests_total{provider="p",result="ok"} %d`, replies))
 }
 
 // FuzzObserve: whatever a provider sends, in whatever pieces, reading it in passing neither fails

@@ -48,6 +48,7 @@ var (
 	messageKeys  = []string{"role", "content", "tool_calls", "tool_call_id", "type", "call_id", "name", "output", "cache_control"}
 	callKeys     = []string{"id", "function", "custom"}
 	functionKeys = []string{"name"}
+	cacheKeys    = []string{"type", "ttl"}
 	blockKeys    = []string{"type", "text", "id", "name", "tool_use_id", "content", "is_error", "cache_control"}
 )
 
@@ -133,6 +134,9 @@ func (r *reader) member(s *jsonscan.Scanner) func(key []byte) error {
 			}
 			r.d.Lasts = max(r.d.Lasts, lasting(v.Of(r.body)))
 		case "cache_control": // on the last block, wherever that is
+			if err := r.distinct(v, cacheKeys); err != nil {
+				return err
+			}
 			r.trails = r.d.Shape == Messages && kind == '{'
 			r.trailing = lasting(v.Of(r.body))
 			r.d.Lasts = max(r.d.Lasts, r.trailing)
@@ -226,12 +230,21 @@ func (r *reader) object(s *jsonscan.Scanner, protocol []string, member func(key 
 	start := s.Pos()
 	err := s.Object(protocol, func(key []byte) error {
 		v, err := r.value(s)
+		if err == nil && string(key) == "cache_control" {
+			err = r.distinct(v, cacheKeys)
+		}
 		if err == nil {
 			member(key, v)
 		}
 		return err
 	})
 	return jsonscan.Span{Start: start, End: s.Pos()}, err
+}
+
+// distinct refuses an object in which a key comes twice, or one of those in other letters.
+func (r *reader) distinct(v value, protocol []string) error {
+	_, err := r.object(jsonscan.Inside(r.body, v.Start, 0, 0), protocol, func([]byte, value) {})
+	return err
 }
 
 // number is the number of a call's id.
