@@ -25,7 +25,7 @@ const module = "github.com/ctxgate/ctxgate"
 // package must be given its floor here, and in ARCHITECTURE.md.
 var floors = [][]string{
 	0:  {"fault", "jsonscan", "internal/unit", "internal/secret"},
-	1:  {"internal/child", "internal/seal", "internal/lately", "internal/membudget"},
+	1:  {"internal/child", "internal/seal", "internal/lately", "internal/membudget", "internal/linesearch"},
 	2:  {"rpc", "state", "internal/frame", "internal/sse", "internal/slurp"},
 	3:  {"mcp", "reduce", "prune", "history", "state/memory", "state/sqlite", "state/statetest"},
 	4:  {"recall", "rounds", "rerank", "auth", "grant", "limit", "meter"},

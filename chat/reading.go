@@ -231,11 +231,8 @@ func (d *Door) readBack(ctx context.Context, who auth.Caller, args []byte, chars
 	if may == nil {
 		may = d.Calls
 	}
-	text, err := d.deps.Recall.Answer(ctx, who.Tenant(), wish, func(o recall.Origin) bool { return may(who, o) })
-	if err != nil {
-		return "", err
-	}
-	return string(wish.Fit(text, chars)), nil
+	text, err := d.deps.Recall.Answer(ctx, who.Tenant(), wish, func(o recall.Origin) bool { return may(who, o) }, max(chars, 1))
+	return string(text), err
 }
 
 // unread is what a model is told of what it cannot read.

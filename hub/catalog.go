@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -56,7 +55,7 @@ type entry struct {
 	raw    []byte // the item, under the name here
 	asks   bool   // a tool that is listed with what calls look for (focusKey)
 
-	fits *regexp.Regexp // the addresses that a template under its own name can make
+	fits glob // the addresses that a template under its own name can make
 }
 
 // catalog is everything the servers offer to one class of clients, at one moment. It does not
@@ -129,7 +128,7 @@ func (c *catalog) add(k kind, o offer, naming Naming, clash map[string]bool) {
 			continue
 		}
 		if k == templates && e.shown == e.key {
-			e.fits = pattern(e.key)
+			e.fits = templateGlob(e.key)
 		}
 		c.byShown[k][e.shown] = len(c.lists[k])
 		c.lists[k] = append(c.lists[k], e)

@@ -26,7 +26,6 @@ import (
 	"cmp"
 	"context"
 	"net/http"
-	"regexp"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -158,7 +157,7 @@ func (h *Hub) newPlan(s Settings, old *plan) *plan {
 		remotes: map[string]*upstream.Remote{}, raw: map[string]*upstream.RPC{}, prefix: map[string]string{},
 	}
 	for _, r := range s.Hub.Notifications {
-		p.routes = append(p.routes, route{glob(r.Method), r.Servers})
+		p.routes = append(p.routes, route{newGlob(r.Method), r.Servers})
 	}
 	for _, entry := range s.Upstream.Servers {
 		h.meter.Server(entry.ID)
@@ -254,14 +253,14 @@ func (h *Hub) admit(_ *plan, req *request) error {
 
 // route is a kind of notification and the servers that get it.
 type route struct {
-	method  *regexp.Regexp
+	method  glob
 	servers []string
 }
 
 // notified are the servers that get a kind of notification of clients (A7).
 func (p *plan) notified(method string) []*upstream.Remote {
 	for _, r := range p.routes {
-		if r.method.MatchString(method) {
+		if r.method.match(method) {
 			return slices.DeleteFunc(slices.Clone(p.order), func(s *upstream.Remote) bool { return !slices.Contains(r.servers, s.ID()) })
 		}
 	}

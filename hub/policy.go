@@ -3,8 +3,6 @@ package hub
 import (
 	"errors"
 	"math"
-	"regexp"
-	"strings"
 
 	"github.com/ctxgate/ctxgate/internal/unit"
 	"github.com/ctxgate/ctxgate/prune"
@@ -127,7 +125,7 @@ type rules struct {
 }
 
 type rule struct {
-	server, tool *regexp.Regexp
+	server, tool glob
 	treatment
 }
 
@@ -141,22 +139,17 @@ func compile(cfg Config) rules {
 	r := rules{rest: treatment{Policy: cfg.Masking}, least: cfg.Masking.MaxChars}
 	for _, p := range cfg.Policies {
 		t := treatment{p.over(cfg.Masking), p.pruning()}
-		r.list = append(r.list, rule{glob(p.Server), glob(p.Tool), t})
+		r.list = append(r.list, rule{newGlob(p.Server), newGlob(p.Tool), t})
 		r.least = min(r.least, t.MaxChars)
 		r.prunes = r.prunes || t.prune != nil
 	}
 	return r
 }
 
-// glob matches a whole name; * stands for any run of characters.
-func glob(pattern string) *regexp.Regexp {
-	return regexp.MustCompile("(?s)^" + strings.ReplaceAll(regexp.QuoteMeta(pattern), `\*`, ".*") + "$")
-}
-
 // find is what holds for a call: the first rule that fits it, or what is said in general.
 func (r *rules) find(server, tool string) treatment {
 	for _, rule := range r.list {
-		if rule.server.MatchString(server) && rule.tool.MatchString(tool) {
+		if rule.server.match(server) && rule.tool.match(tool) {
 			return rule.treatment
 		}
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/ctxgate/ctxgate/auth"
 	"github.com/ctxgate/ctxgate/fault"
+	"github.com/ctxgate/ctxgate/internal/membudget"
 	"github.com/ctxgate/ctxgate/jsonscan"
 	"github.com/ctxgate/ctxgate/mcp"
 	"github.com/ctxgate/ctxgate/recall"
@@ -20,10 +21,10 @@ var recoverItem = []byte(`{"name":"` + recoverTool + `","title":"Read back text 
 	`"description":"Gives back text that was cut from a tool result. Where a result says [recover: prune_id=prn_… chars=…], call this ` +
 	`with that prune_id and those chars. Where it says ⟦PRUNÉ: prune_id=prn_… lignes A-B (N) …⟧, N lines were left out: call this with ` +
 	`that prune_id and ranges from start_line A to end_line B. Without ranges, pattern or chars it gives the whole original; prefer a ` +
-	`part of it.",` +
+	`part of it. An answer that is too long ends with a line in brackets that says how to ask for the rest.",` +
 	`"inputSchema":{"type":"object","properties":{` +
 	`"prune_id":{"type":"string","description":"The id in the recover line or the marker."},` +
-	`"ranges":{"type":"array","description":"Lines to read, counted from 1, both ends included.","items":{"type":"object","properties":{` +
+	`"ranges":{"type":"array","description":"Lines to read, counted from 1, both ends included, in the order asked. A line that is asked for twice is given once.","items":{"type":"object","properties":{` +
 	`"start_line":{"type":"integer","minimum":1},"end_line":{"type":"integer","minimum":1}},` +
 	`"required":["start_line","end_line"],"additionalProperties":false}},` +
 	`"pattern":{"type":"string","description":"Only lines that match this regular expression (RE2)."},` +
@@ -74,11 +75,16 @@ func (h *Hub) recoverText(ctx context.Context, req *request) (reply, error) {
 	if err != nil {
 		return reply{}, unanswered(err)
 	}
-	part, err := h.recall.Answer(ctx, req.who.Tenant(), wish, h.mayRead(req))
+	part, err := h.recall.Answer(ctx, req.who.Tenant(), wish, h.mayRead(req), 0)
 	if err != nil {
 		return reply{}, unanswered(err)
 	}
-	dst := append([]byte(`{"content":[{"type":"text","text":`), jsonscan.AppendString(nil, string(part))...)
+	size := jsonscan.RawLen(part) + 256
+	if err := membudget.From(ctx).Take(int64(len(part) + 2*size)); err != nil { // a copy of the text, the result and the reply
+		return reply{}, err
+	}
+	dst := append(make([]byte, 0, size), `{"content":[{"type":"text","text":`...)
+	dst = jsonscan.AppendString(dst, string(part))
 	dst = append(dst, `}],"isError":false`...)
 	if req.era == mcp.EraModern {
 		dst = append(dst, `,"resultType":"complete"`...)

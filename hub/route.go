@@ -2,7 +2,6 @@ package hub
 
 import (
 	"context"
-	"regexp"
 	"strconv"
 
 	"github.com/ctxgate/ctxgate/fault"
@@ -165,7 +164,7 @@ func (h *Hub) resource(req *request, c *catalog, shown string) (target, bool) {
 		return target{remote: req.plan.remotes[e.server], name: e.key}, req.plan.knows(e.server)
 	}
 	for _, e := range c.lists[templates] {
-		if e.fits != nil && req.plan.knows(e.server) && e.fits.MatchString(shown) {
+		if req.plan.knows(e.server) && e.fits.match(shown) {
 			return target{remote: req.plan.remotes[e.server], name: shown}, true
 		}
 	}
@@ -181,16 +180,6 @@ func (h *Hub) resource(req *request, c *catalog, shown string) (target, bool) {
 		return target{remote: found[0], name: shown}, true
 	}
 	return target{}, false
-}
-
-var variable = regexp.MustCompile(`\\\{[^}]*\\\}`)
-
-// pattern is the addresses that could have been made from a template; nil for one that is too long.
-func pattern(template string) *regexp.Regexp {
-	if len(template) > maxPattern {
-		return nil
-	}
-	return regexp.MustCompile("^" + variable.ReplaceAllString(regexp.QuoteMeta(template), ".*") + "$")
 }
 
 // byRef finds the server of a completion: that of the prompt or template it is for.

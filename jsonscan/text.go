@@ -175,6 +175,20 @@ func AppendRaw(dst []byte, text string) []byte {
 	return dst
 }
 
+// RawLen is how many bytes [AppendRaw] appends for a text.
+func RawLen(text []byte) int {
+	n := len(text)
+	for _, c := range text {
+		switch {
+		case c == '"', c == '\\', c == '\n', c == '\r', c == '\t':
+			n++
+		case c < 0x20:
+			n += len(`u0000`)
+		}
+	}
+	return n
+}
+
 // SkipChars is the offset in raw of its nth character, or its length when it has fewer.
 func SkipChars(raw []byte, n int) int {
 	i := 0

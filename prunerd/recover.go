@@ -1,27 +1,15 @@
 package prunerd
 
 import (
-	"bytes"
 	"context"
 	"log/slog"
 	"strconv"
 
 	"github.com/ctxgate/ctxgate/fault"
+	"github.com/ctxgate/ctxgate/internal/membudget"
 	"github.com/ctxgate/ctxgate/jsonscan"
 	"github.com/ctxgate/ctxgate/recall"
 )
-
-// maxRecover is the most that one call may ask for, line breaks counted and numbers not; more only
-// where the original itself is larger. Ranges may overlap, so that a short request could ask for
-// any amount.
-const maxRecover = 64 << 20
-
-// wish is one call of recover_text.
-type wish struct {
-	id     string
-	ranges []recall.Range
-	number bool
-}
 
 // recover gives lines of an original back, for the tenant that it was kept for (P6).
 func (s *Server) recover(ctx context.Context, tenant string, raw []byte) ([]byte, error) {
@@ -29,50 +17,77 @@ func (s *Server) recover(ctx context.Context, tenant string, raw []byte) ([]byte
 	if err != nil {
 		return nil, err
 	}
-	var text bytes.Buffer
-	original, err := s.deps.Recall.OpenFor(ctx, tenant, want.id, isOwn)
-	if err == nil {
-		err = original.WriteText(ctx, &text)
+	original, err := s.deps.Recall.OpenFor(ctx, tenant, want.ID, isOwn)
+	if err != nil {
+		return nil, unread(ctx, err, want.ID)
 	}
-	switch {
-	case fault.KindOf(err) == fault.Unknown && err != nil:
-		return nil, domain(codeNotFound, "prune_id_not_found", want.id)
-	case err != nil:
-		slog.WarnContext(ctx, "an original could not be read", "error", err)
-		return nil, domain(codeInternal, "recovery_unavailable", want.id)
-	}
-	for _, r := range want.ranges {
+	for _, r := range want.Ranges {
 		if r.First < 1 || r.Last < r.First {
-			return nil, domain(codeInvalidRange, "invalid_range", want.id)
+			return nil, domain(codeInvalidRange, "invalid_range", want.ID)
 		}
 	}
-	lines, err := want.of(text.Bytes())
-	if err != nil {
-		return nil, err
+	var got recall.Reading
+	if len(want.Ranges) > 0 { // without any, recall reads all of it
+		got, err = original.Read(ctx, want, s.deps.Recall.Limit(0))
 	}
-	return toolResult(recovered(original.ID, want, lines)), nil
+	if err != nil {
+		return nil, unread(ctx, err, want.ID)
+	}
+	if err := membudget.From(ctx).Take(resultSize(got.Text, len(want.Ranges))); err != nil {
+		return nil, unread(ctx, err, want.ID)
+	}
+	return toolResult(recovered(original.ID, want, got)), nil
 }
 
 // isOwn says whether a text came from the pruner: what other servers' results made is not its own.
 func isOwn(o recall.Origin) bool { return o.Server == Origin.Server }
 
-func readWish(raw []byte) (*wish, error) {
+// resultSize is how much memory the reply to a reading takes while it is made, or a little more: a
+// copy of the text, the document, the result that has the document twice, once quoted, and the reply
+// around it.
+func resultSize(text []byte, ranges int) int64 {
+	document := jsonscan.RawLen(text) + 64*ranges + 512
+	return int64(len(text) + 6*document)
+}
+
+// unread is why an original cannot be read, in the words of the document.
+func unread(ctx context.Context, err error, id string) error {
+	switch fault.KindOf(err) { //nolint:exhaustive // the others are all failures of ours
+	case fault.Unknown:
+		return domain(codeNotFound, "prune_id_not_found", id)
+	case fault.Full, fault.Canceled:
+		return err
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	slog.WarnContext(ctx, "an original could not be read", "error", err)
+	return domain(codeInternal, "recovery_unavailable", id)
+}
+
+func readWish(raw []byte) (recall.Wish, error) {
 	a, err := readArgs(raw, "", "prune_id", "ranges", "include_line_numbers")
 	if err != nil {
-		return nil, err
+		return recall.Wish{}, err
 	}
-	w := &wish{id: a.text("prune_id"), number: a.flag("include_line_numbers")}
+	w := recall.Wish{ID: a.text("prune_id"), Number: a.flag("include_line_numbers"), Joined: true}
 	list := a.raw("ranges")
 	if list[0] != '[' {
 		a.refuse("ranges", "must be an array")
 	}
 	if a.err != nil {
-		return nil, a.err
+		return w, a.err
 	}
 	err = jsonscan.Elements(list, jsonscan.Span{End: len(list)}, func(span jsonscan.Span) error {
-		r, err := readRange(span.Of(list), "ranges["+strconv.Itoa(len(w.ranges))+"]")
-		w.ranges = append(w.ranges, r)
-		return err
+		r, err := readRange(span.Of(list), "ranges["+strconv.Itoa(len(w.Ranges))+"]")
+		if err != nil {
+			return err
+		}
+		w.Ranges = append(w.Ranges, r)
+		if err := recall.CheckRanges(len(w.Ranges)); err != nil {
+			return badArgument("ranges", fault.PublicOf(err))
+		}
+		return nil
 	})
 	return w, err
 }
@@ -93,37 +108,33 @@ func readRange(raw []byte, path string) (recall.Range, error) {
 	return recall.Range{First: ends[0], Last: ends[1]}, a.err
 }
 
-// of are the lines wished for, parted by line breaks.
-func (w *wish) of(text []byte) ([]byte, error) {
-	lines := recall.Split(text)
-	size := 0
-	for _, r := range w.ranges {
-		if size += lines.Size(r); size > max(maxRecover, len(text)+1) {
-			return nil, badArgument("ranges", "ask for more than can be given at once")
-		}
-	}
-	out := make([]byte, 0, size)
-	for _, r := range w.ranges {
-		out = lines.Append(out, r, w.number)
-	}
-	return bytes.TrimSuffix(out, []byte("\n")), nil
-}
-
-func recovered(id string, want *wish, lines []byte) []byte {
-	var w writer
+// recovered is the document. Where the text does not have all that was asked for, metadata says so,
+// and how to ask for the rest.
+func recovered(id string, want recall.Wish, got recall.Reading) []byte {
+	w := writer{b: make([]byte, 0, len(got.Text)+len(got.Text)/8+64*len(want.Ranges)+512)}
 	w.open()
-	w.text("raw_text", string(lines))
+	w.text("raw_text", string(got.Text))
 	w.key("metadata")
 	w.open()
 	w.text("prune_id", id)
-	w.list("ranges", len(want.ranges), func(i int) {
-		w.open()
-		w.int("start_line", want.ranges[i].First)
-		w.int("end_line", want.ranges[i].Last)
-		w.close()
-	})
+	w.list("ranges", len(want.Ranges), func(i int) { writeRange(&w, want.Ranges[i]) })
 	w.text("line_numbering", "original")
+	if rest := got.Rest; rest != nil {
+		w.flag("truncated", true)
+		if !rest.Inside {
+			w.key("next_range")
+			writeRange(&w, rest.Lines)
+		}
+		w.text("note", rest.Note(id))
+	}
 	w.close()
 	w.close()
 	return w.b
+}
+
+func writeRange(w *writer, r recall.Range) {
+	w.open()
+	w.int("start_line", r.First)
+	w.int("end_line", r.Last)
+	w.close()
 }

@@ -2,6 +2,7 @@ package prunerd
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 
@@ -28,8 +29,10 @@ func TestP6Recover(t *testing.T) {
 		{false, []int{5, 1 << 40}, ""},
 		{false, []int{6, 9}, ""},
 		{false, []int{4, 4, 1, 1}, "für\none"},
-		{false, []int{1, 2, 6, 7, 1, 1}, "one\n\none"},
-		{false, []int{2, 2, 2, 2}, "\n"},
+		{false, []int{1, 2, 6, 7, 1, 1}, "one\n"}, // a line that is asked for twice is given once, where it is first asked for
+		{false, []int{2, 2, 2, 2}, ""},
+		{false, []int{3, 4, 1, 9}, " three \r\nfür\none\n\n"},
+		{true, []int{3, 4, 1, 9}, "3│  three \r\n4│ für\n1│ one\n2│ \n5│ "},
 		{false, []int{}, ""},
 		{true, []int{1, 9}, "1│ one\n2│ \n3│  three \r\n4│ für\n5│ "},
 		{true, []int{4, 4, 2, 2}, "4│ für\n2│ "},
@@ -105,23 +108,58 @@ func TestP6Failures(t *testing.T) {
 	}
 }
 
-// I9: a few bytes of ranges cannot ask for any amount, and an original can always be had whole.
+// I9: a few bytes of ranges cannot ask for any amount: a line is given once, numbered or not, and what
+// is over the limit is left out. Metadata says so, and how to read on; reading on gives all of it.
 func TestI9RecoverIsBounded(t *testing.T) {
 	s, _ := open(t, nil)
 	text := noise(20_000, 7)
 	id := s.mustPrune(t, text, "g", "docs", usual).PruneID
 	var ends []int
-	for range 100 {
+	for range 1500 {
 		ends = append(ends, 1, 20_000)
 	}
-	_, err := s.Call(t.Context(), "t", "recover_text", recoverArgs(id, false, ends...))
-	refused(t, "a hundred times all of it", err, "ranges")
-	if got := s.mustRecover(t, id, false, ends[:10]...); len(got) != 5*len(text)+4 {
-		t.Errorf("five times all of it: %d bytes", len(got))
+	if got := s.mustRecover(t, id, false, ends...); got != text {
+		t.Errorf("1,500 times all of it: %d bytes, want %d", len(got), len(text))
 	}
-	large := strings.Repeat("x", maxRecover+1)
-	all := wish{ranges: []recall.Range{{First: 1, Last: 1}}}
-	if out, err := all.of([]byte(large)); err != nil || string(out) != large {
-		t.Errorf("%d bytes, %v", len(out), err)
+	_, err := s.Call(t.Context(), "t", "recover_text", recoverArgs(id, false, slices.Repeat([]int{1, 2}, 2001)...))
+	refused(t, "2,001 ranges", err, "ranges")
+
+	large := noise(200_000, 7) // 13 MB
+	id, err = s.deps.Recall.Keep(t.Context(), "t", large, Origin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []string
+	for next := []int{1, 200_000}; next != nil; {
+		raw, err := s.Call(t.Context(), "t", "recover_text", recoverArgs(id, false, next...))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var d struct {
+			Text     string `json:"raw_text"`
+			Metadata struct {
+				Truncated bool   `json:"truncated"`
+				Note      string `json:"note"`
+				Next      *struct {
+					First int `json:"start_line"`
+					Last  int `json:"end_line"`
+				} `json:"next_range"`
+			} `json:"metadata"`
+		}
+		result(t, raw, &d)
+		limit := int(recall.Default().ReadBytes)
+		if len(d.Text) > limit || d.Metadata.Truncated != (d.Metadata.Next != nil) {
+			t.Fatalf("%d bytes, %+v", len(d.Text), d.Metadata)
+		}
+		all, next = append(all, d.Text), nil
+		if d.Metadata.Truncated {
+			next = []int{d.Metadata.Next.First, d.Metadata.Next.Last}
+			if len(d.Text) < limit-1000 || !strings.Contains(d.Metadata.Note, "ask for the rest with prune_id="+id) {
+				t.Fatalf("%d bytes, %+v", len(d.Text), d.Metadata)
+			}
+		}
+	}
+	if len(all) != 2 || strings.Join(all, "\n") != large {
+		t.Errorf("%d parts", len(all))
 	}
 }

@@ -1,32 +1,27 @@
 package recall
 
 import (
-	"bytes"
 	"context"
-	"fmt"
-	"regexp"
+	"errors"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/ctxgate/ctxgate/fault"
+	"github.com/ctxgate/ctxgate/internal/linesearch"
 	"github.com/ctxgate/ctxgate/jsonscan"
 )
-
-// maxPattern is the longest regular expression that is tried on an original.
-const maxPattern = 512
 
 // ErrRange is a wish for lines that cannot be.
 var ErrRange error = fault.New(fault.BadParams, "lines are counted from 1, and start_line is not after end_line")
 
 // Wish is what a reader asks for: an original, or a part of it.
 type Wish struct {
-	ID string // of the original, as the reader spelled it
-
-	ranges  []Range
-	pattern *regexp.Regexp
-	chars   *Range
-	number  bool
+	ID      string              // of the original, as the reader spelled it
+	Ranges  []Range             // lines, in this order; each is given once, where it is first asked for
+	Pattern *linesearch.Pattern // only lines that match, within Ranges when there are any, in the order of the text
+	Chars   *Range              // characters instead of lines, counted from 1
+	Number  bool                // put its number before each line
+	Joined  bool                // lines are parted by line breaks, instead of each ended by one
 }
 
 // ReadWish reads the arguments of the tool that reads back: prune_id, and of ranges, pattern, chars
@@ -67,22 +62,18 @@ func (w *Wish) take(key string, value []byte) (err error) {
 	case "prune_id":
 		w.ID = jsonscan.TextOf(value)
 	case "include_line_numbers":
-		w.number = string(value) == "true"
+		w.Number = string(value) == "true"
 	case "pattern":
-		if p := jsonscan.TextOf(value); len(p) <= maxPattern {
-			w.pattern, err = regexp.Compile(p)
-		}
-		if err != nil || w.pattern == nil {
-			return badWish("pattern is no regular expression, or too long")
-		}
+		w.Pattern, err = linesearch.Compile(jsonscan.TextOf(value))
+		return err
 	case "chars":
 		ranges, err := ParseRanges(jsonscan.TextOf(value))
 		if err != nil || len(ranges) != 1 {
 			return badWish("chars must be first-last, such as 2001-8000")
 		}
-		w.chars = &ranges[0]
+		w.Chars = &ranges[0]
 	case "ranges":
-		w.ranges, err = readRanges(value)
+		w.Ranges, err = readRanges(value)
 		return err
 	default:
 		return badWish("there is no argument " + strconv.Quote(clip(key)))
@@ -105,83 +96,41 @@ func readRanges(raw []byte) ([]Range, error) {
 			return ErrRange
 		}
 		out = append(out, Range{First: a, Last: b})
-		return nil
+		return CheckRanges(len(out))
 	})
+	if errors.Is(err, errRanges) {
+		return nil, err
+	}
 	if err != nil {
 		return nil, ErrRange
 	}
 	return out, nil
 }
 
+var errRanges = fault.New(fault.BadParams, "ranges: at most "+strconv.Itoa(maxRanges)+" in one call; join them, or ask again for the rest")
+
+// CheckRanges says whether so many ranges may be asked for in one call; if not, the error is of kind
+// BadParams.
+func CheckRanges(n int) error {
+	if n > maxRanges {
+		return errRanges
+	}
+	return nil
+}
+
 // Answer is what is wished for, of an original that was kept for the tenant and came from what its
-// reader may call. An original that is not there is [ErrUnknown].
-func (r *Recall) Answer(ctx context.Context, tenant string, w Wish, may Access) ([]byte, error) {
+// reader may call, with a line at its end where that is not all. chars is the most characters that it may have; 0 for the configured limit
+// alone. An original that is not there is [ErrUnknown].
+func (r *Recall) Answer(ctx context.Context, tenant string, w Wish, may Access, chars int) ([]byte, error) {
 	original, err := r.OpenFor(ctx, tenant, w.ID, may)
 	if err != nil {
 		return nil, err
 	}
-	var text bytes.Buffer
-	if err := original.WriteText(ctx, &text); err != nil {
+	got, err := original.Read(ctx, w, r.Limit(chars))
+	if err != nil {
 		return nil, err
 	}
-	return w.of(text.Bytes())
-}
-
-// of is the part of a text that is wished for.
-func (w Wish) of(text []byte) ([]byte, error) {
-	if w.chars != nil {
-		from := skipText(text, w.chars.First-1)
-		return text[from : from+skipText(text[from:], w.chars.Last-w.chars.First+1)], nil
-	}
-	var out bytes.Buffer
-	switch {
-	case w.pattern != nil:
-		err := WriteMatches(&out, text, w.pattern, w.ranges, w.number)
-		return out.Bytes(), err
-	case len(w.ranges) > 0 || w.number:
-		ranges := w.ranges
-		if len(ranges) == 0 {
-			ranges = []Range{{First: 1, Last: maxLine}}
-		}
-		err := WriteLines(&out, text, ranges, w.number)
-		return out.Bytes(), err
-	}
-	return text, nil
-}
-
-// Fit cuts an answer to the wish to so many characters, the last of which say how to ask for the
-// rest. An answer that fits stays as it is.
-func (w Wish) Fit(answer []byte, chars int) []byte {
-	if len(answer) <= chars || utf8.RuneCount(answer) <= chars {
-		return answer
-	}
-	all := utf8.RuneCount(answer)
-	left := max(1, chars-len(w.advice(all, all)))
-	end := skipText(answer, left)
-	return append(answer[:end:end], w.advice(left, all)...)
-}
-
-// advice is the line after the first left of all characters of an answer.
-func (w Wish) advice(left, all int) string {
-	before := 0
-	switch {
-	case w.chars != nil:
-		before = w.chars.First - 1
-	case w.pattern != nil || len(w.ranges) > 0 || w.number: // characters of the answer are none of the original
-		return fmt.Sprintf("\n[cut after %d of %d characters: ask for fewer lines, or with chars=first-last]", left, all)
-	}
-	return fmt.Sprintf("\n[cut after %d of %d characters: ask for the rest with prune_id=%s chars=%d-%d]",
-		left, all, strings.TrimSpace(w.ID), before+left+1, before+all)
-}
-
-// skipText is where the first n characters of a text end.
-func skipText(text []byte, n int) int {
-	at := 0
-	for ; n > 0 && at < len(text); n-- {
-		_, size := utf8.DecodeRune(text[at:])
-		at += size
-	}
-	return at
+	return got.Noted(original.ID), nil
 }
 
 // clip bounds a text that somebody else chose.

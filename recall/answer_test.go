@@ -53,11 +53,10 @@ func TestFit(t *testing.T) {
 		if err != nil || n > 10 {
 			t.Fatal(n, err)
 		}
-		got, err := r.Answer(t.Context(), "t", w, anything)
+		got, err := r.Answer(t.Context(), "t", w, anything, 1000)
 		if err != nil {
 			t.Fatal(err)
 		}
-		got = w.Fit(got, 1000)
 		if n := utf8.RuneCount(got); n > 1000 {
 			t.Errorf("%d characters", n)
 		}
@@ -72,12 +71,9 @@ func TestFit(t *testing.T) {
 		t.Errorf("read %d bytes of %d", len(read), len(text))
 	}
 	w, _ := ReadWish([]byte(`{"prune_id":"` + id + `","pattern":"line"}`))
-	got, _ := r.Answer(t.Context(), "t", w, anything)
-	if s := string(w.Fit(got, 200)); !strings.Contains(s, "ask for fewer lines") || utf8.RuneCountInString(s) > 200 {
-		t.Errorf("got %q", s)
-	}
-	if s := string(w.Fit([]byte("short"), 200)); s != "short" {
-		t.Errorf("got %q", s)
+	want := `[cut before line 3: search on with the same pattern, prune_id=` + id + ` ranges=[{"start_line":3,"end_line":999999999}]]`
+	if got, err := r.Answer(t.Context(), "t", w, anything, 216); err != nil || !strings.HasSuffix(string(got), "é漢 line\n"+want) || utf8.RuneCount(got) > 216 {
+		t.Errorf("got %q, %v", got, err)
 	}
 }
 
@@ -89,7 +85,7 @@ func TestAnswerOfAnotherTenant(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, id := range []string{id, "prn_00000000000000000000000000"} {
-		if _, err := r.Answer(t.Context(), "other", Wish{ID: id}, anything); fault.KindOf(err) != fault.Unknown {
+		if _, err := r.Answer(t.Context(), "other", Wish{ID: id}, anything, 0); fault.KindOf(err) != fault.Unknown {
 			t.Errorf("%s: got %v", id, err)
 		}
 	}

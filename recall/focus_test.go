@@ -130,14 +130,11 @@ func restored(t testing.TB, r *Recall, pruned, id string) string {
 		if m[1] != id || m[4] != strconv.Itoa(last-first+1) {
 			t.Errorf("%s, want the id %s", marker, id)
 		}
-		var b bytes.Buffer
-		if err := WriteLines(&b, []byte(original), []Range{{first, last}}, false); err != nil {
-			t.Fatal(err)
-		}
-		if n := strings.Count(b.String(), "\n"); n != last-first+1 {
+		lines := string(readText(t, original, 1<<20, Wish{Ranges: []Range{{first, last}}}, Limit{}).Text)
+		if n := strings.Count(lines, "\n"); n != last-first+1 {
 			t.Errorf("%s gives %d lines", marker, n)
 		}
-		return strings.TrimSuffix(b.String(), "\n")
+		return strings.TrimSuffix(lines, "\n")
 	})
 }
 
@@ -279,9 +276,8 @@ func TestP4LastLine(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var b bytes.Buffer
-		if err := WriteLines(&b, []byte(tt.text), ranges, false); err != nil || b.String() != tt.want {
-			t.Errorf("lines %s of %q: got %q, want %q, %v", tt.ranges, tt.text, b.String(), tt.want, err)
+		if got := readText(t, tt.text, 1, Wish{Ranges: ranges}, Limit{}).Text; string(got) != tt.want {
+			t.Errorf("lines %s of %q: got %q, want %q", tt.ranges, tt.text, got, tt.want)
 		}
 	}
 }

@@ -65,17 +65,16 @@ func FuzzManifest(f *testing.F) {
 }
 
 func TestLines(t *testing.T) {
-	text := []byte("one\ntwo\nthree\n")
+	text := "one\ntwo\nthree\n"
 	for _, tt := range []struct{ ranges, want string }{
-		{"1", "one\n"}, {"2-3", "two\nthree\n"}, {"3,1", "three\none\n"}, {"2-99", "two\nthree\n"}, {"3-", "three\n"}, {"9", ""}, {"1-2, 2-3", "one\ntwo\ntwo\nthree\n"},
+		{"1", "one\n"}, {"2-3", "two\nthree\n"}, {"3,1", "three\none\n"}, {"2-99", "two\nthree\n"}, {"3-", "three\n"}, {"9", ""}, {"1-2, 2-3", "one\ntwo\nthree\n"}, {"2-3,1-9", "two\nthree\none\n"}, {"3,3,3-", "three\n"},
 	} {
 		ranges, err := ParseRanges(tt.ranges)
 		if err != nil {
 			t.Fatal(err)
 		}
-		var b bytes.Buffer
-		if err := WriteLines(&b, text, ranges, false); err != nil || b.String() != tt.want {
-			t.Errorf("%s: %q, want %q, %v", tt.ranges, b.String(), tt.want, err)
+		if got := readText(t, text, 1<<20, Wish{Ranges: ranges}, Limit{}); string(got.Text) != tt.want || got.Rest != nil {
+			t.Errorf("%s: %q, want %q", tt.ranges, got.Text, tt.want)
 		}
 	}
 	for _, bad := range []string{"", "0", "3-2", "a", "1-b", "-1", "1,,2"} {
@@ -83,12 +82,10 @@ func TestLines(t *testing.T) {
 			t.Errorf("%q reads %v", bad, got)
 		}
 	}
-	var b bytes.Buffer
-	if err := WriteMatches(&b, text, regexp.MustCompile("t"), []Range{{3, 9}}, true); err != nil || b.String() != "3│ three\n" {
-		t.Errorf("%q, %v", b.String(), err)
+	if got := readText(t, text, 1<<20, Wish{Pattern: pattern(t, "t"), Ranges: []Range{{3, 9}}, Number: true}, Limit{}); string(got.Text) != "3│ three\n" {
+		t.Errorf("%q", got.Text)
 	}
-	b.Reset()
-	if err := WriteMatches(&b, text, regexp.MustCompile("o"), nil, false); err != nil || b.String() != "one\ntwo\n" {
-		t.Errorf("%q, %v", b.String(), err)
+	if got := readText(t, text, 1<<20, Wish{Pattern: pattern(t, "o")}, Limit{}); string(got.Text) != "one\ntwo\n" {
+		t.Errorf("%q", got.Text)
 	}
 }

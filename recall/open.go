@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"unicode/utf8"
 
 	"github.com/ctxgate/ctxgate/fault"
 )
@@ -63,20 +64,51 @@ func (r *Recall) OpenFor(ctx context.Context, tenant, id string, may Access) (*O
 // WriteText writes the whole text, a part at a time. An error before the first byte was written
 // leaves w untouched.
 func (o *Original) WriteText(ctx context.Context, w io.Writer) error {
+	return o.blocks(ctx, func(block []byte) error {
+		_, err := w.Write(block)
+		return err
+	})
+}
+
+// blocks gives the text in blocks of about a part, none of which splits a character. Each is only
+// valid until the next. An error of each ends it.
+func (o *Original) blocks(ctx context.Context, each func(block []byte) error) error {
 	var buf []byte
 	for n := range o.m.Parts {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
 		packed, err := o.part(ctx, n)
 		if err != nil {
 			return err
 		}
-		if buf, err = o.r.codec.dec.DecodeAll(packed, buf[:0]); err != nil {
+		if buf, err = o.r.codec.dec.DecodeAll(packed, buf); err != nil {
 			return fmt.Errorf("unpacking part %d of %s: %w", n, o.ID, err)
 		}
-		if _, err := w.Write(buf); err != nil {
+		end := len(buf)
+		if n+1 < o.m.Parts {
+			end = wholeText(buf)
+		}
+		if err := each(buf[:end]); err != nil {
 			return err
 		}
+		buf = append(buf[:0], buf[end:]...)
 	}
 	return nil
+}
+
+// wholeText is how much of a text is left when a last character that has not all its bytes is not
+// counted.
+func wholeText(text []byte) int {
+	for i := len(text) - 1; i >= max(0, len(text)-utf8.UTFMax); i-- {
+		if utf8.RuneStart(text[i]) {
+			if !utf8.FullRune(text[i:]) {
+				return i
+			}
+			break
+		}
+	}
+	return len(text)
 }
 
 func (o *Original) part(ctx context.Context, n int) ([]byte, error) {

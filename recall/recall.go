@@ -7,9 +7,9 @@
 // shorten.go one that is shown again and again,
 // json.go finds the texts of a reply that is read as JSON, keep.go puts originals into the store,
 // plain.go keeps texts that somebody else cuts, made.go knows the texts that were made here, recent.go remembers which of them were kept lately,
-// note.go keeps notes about conversations, open.go reads originals back, answer.go parts of them as
-// a model asks for them, seal.go derives the keys and seals what is stored, handle.go is the id a
-// model sees, lines.go reads parts of an original by line and by search.
+// note.go keeps notes about conversations, open.go reads originals back, answer.go is what a model
+// asks for of one, read.go reads that much of it and no more, lines.go by line and search.go by
+// pattern, seal.go derives the keys and seals what is stored, handle.go is the id a model sees.
 //
 // Invariants:
 //   - Kept before cut: a string is shortened only after the store acknowledged its original.
@@ -22,6 +22,8 @@
 //     the store remembers having made it; text that merely looks like it is not.
 //   - Consistent: what a result says in content and again in structuredContent is cut alike and
 //     under one id, or, when it cannot be kept, not at all.
+//   - Read in bounds: what is read back is cut at a limit while it is written, its memory is taken
+//     from the budget of the request, and the work of a search is counted.
 //   - Bounded: the bytes on their way to the store never exceed spill_bytes, however many
 //     replies come at once; a string that would have to wait longer than keep_timeout goes whole.
 package recall
@@ -56,11 +58,15 @@ type Config struct {
 	// The most bytes that may be on their way to the store at once; a size. Replies beyond it
 	// wait their turn. Default 64MiB; at least 4MiB.
 	SpillBytes unit.Bytes `key:"spill_bytes"`
+
+	// The most that recover_text gives at once, line numbers included; a size. What is longer ends
+	// with a line that says how to ask for the rest. Default 8MiB; at least 4KiB.
+	ReadBytes unit.Bytes `key:"read_bytes"`
 }
 
 // Default is the configuration of an empty file.
 func Default() Config {
-	return Config{Enabled: true, KeepTimeout: unit.Duration(10 * time.Second), SpillBytes: 64 << 20}
+	return Config{Enabled: true, KeepTimeout: unit.Duration(10 * time.Second), SpillBytes: 64 << 20, ReadBytes: 8 << 20}
 }
 
 // Validate lists every problem; each text begins with the key it is about.
@@ -72,8 +78,14 @@ func (c Config) Validate() []error {
 	if c.SpillBytes < minSpill {
 		problems = append(problems, errors.New("spill_bytes: must be at least 4MiB"))
 	}
+	if c.ReadBytes < minRead {
+		problems = append(problems, errors.New("read_bytes: must be at least 4KiB"))
+	}
 	return problems
 }
+
+// minRead leaves room for some text beside the note that says how to read on.
+const minRead = 4 << 10
 
 // minSpill lets one part of the largest original through.
 const minSpill = 4 * partSize

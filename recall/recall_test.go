@@ -391,7 +391,7 @@ func TestConfigValidate(t *testing.T) {
 	if got := append(Default().Validate(), DefaultPolicy().Validate()...); len(got) != 0 {
 		t.Errorf("the defaults are refused: %v", got)
 	}
-	if got := (Config{}).Validate(); len(got) != 2 {
+	if got := (Config{}).Validate(); len(got) != 3 {
 		t.Errorf("got %v", got)
 	}
 }

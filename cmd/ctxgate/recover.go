@@ -1,19 +1,17 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"math"
-	"regexp"
 
 	"github.com/spf13/cobra"
 
 	"github.com/ctxgate/ctxgate/app"
 	"github.com/ctxgate/ctxgate/auth"
 	"github.com/ctxgate/ctxgate/fault"
+	"github.com/ctxgate/ctxgate/internal/linesearch"
 	"github.com/ctxgate/ctxgate/recall"
 )
 
@@ -31,7 +29,7 @@ upper or lower case.
 
 Exit code 4 means that the id is unknown or has expired.`,
 		Example: `  ctxgate recover prn_4hs5…                 # all of it
-  ctxgate recover prn_4hs5… --lines 10-40,90-  # some lines, in the order asked
+  ctxgate recover prn_4hs5… --lines 10-40,90-  # some lines, in the order asked, each once
   ctxgate recover prn_4hs5… --grep 'panic|FAIL' --number`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
@@ -47,7 +45,7 @@ Exit code 4 means that the id is unknown or has expired.`,
 	cmd.Flags().BoolVarP(&f.number, "number", "n", false, "put the line number before each line")
 	cmd.Flags().StringVar(&f.tenant, "tenant", auth.DefaultTenant, "whose original it is")
 	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
-		selection, err := f.selection()
+		wish, err := f.wish(args[0])
 		if err != nil {
 			return &exitError{exitUsage, err}
 		}
@@ -63,52 +61,42 @@ Exit code 4 means that the id is unknown or has expired.`,
 			return err
 		}
 		defer func() { err = errors.Join(err, vault.Close()) }()
-		return print(cmd.Context(), cmd.OutOrStdout(), vault.Recall, f.tenant, args[0], selection)
+		return print(cmd.Context(), cmd.OutOrStdout(), vault.Recall, f.tenant, wish)
 	}
 	return cmd
 }
 
-// selection writes part of a text; nil means all of it.
-type selection func(w io.Writer, text []byte) error
-
-func (f recoverFlags) selection() (selection, error) {
-	var ranges []recall.Range
-	var err error
+// wish is what the flags ask for.
+func (f recoverFlags) wish(id string) (w recall.Wish, err error) {
+	w = recall.Wish{ID: id, Number: f.number}
 	if f.lines != "" {
-		if ranges, err = recall.ParseRanges(f.lines); err != nil {
-			return nil, err
+		if w.Ranges, err = recall.ParseRanges(f.lines); err != nil {
+			return w, err
 		}
 	}
 	if f.grep != "" {
-		re, err := regexp.Compile(f.grep)
-		if err != nil {
-			return nil, fmt.Errorf("--grep: %w", err)
+		if w.Pattern, err = linesearch.Compile(f.grep); err != nil {
+			return w, fmt.Errorf("--grep: %w", err)
 		}
-		return func(w io.Writer, text []byte) error { return recall.WriteMatches(w, text, re, ranges, f.number) }, nil
 	}
-	if ranges == nil && f.number {
-		ranges = []recall.Range{{First: 1, Last: math.MaxInt}}
-	}
-	if ranges == nil {
-		return nil, nil
-	}
-	return func(w io.Writer, text []byte) error { return recall.WriteLines(w, text, ranges, f.number) }, nil
+	return w, nil
 }
 
-func print(ctx context.Context, w io.Writer, r *recall.Recall, tenant, id string, only selection) error {
-	original, err := r.Open(ctx, tenant, id)
+func print(ctx context.Context, out io.Writer, r *recall.Recall, tenant string, w recall.Wish) error {
+	original, err := r.Open(ctx, tenant, w.ID)
 	if fault.KindOf(err) == fault.Unknown {
 		return &exitError{exitUnknown, recall.ErrUnknown} // one answer, whatever the cause
 	}
 	if err != nil {
 		return err
 	}
-	if only == nil {
-		return original.WriteText(ctx, w)
+	if w.Ranges == nil && w.Pattern == nil && !w.Number {
+		return original.WriteText(ctx, out)
 	}
-	var text bytes.Buffer
-	if err := original.WriteText(ctx, &text); err != nil {
+	got, err := original.Read(ctx, w, recall.Limit{}) // no limit: what is printed is the user's own
+	if err != nil {
 		return err
 	}
-	return only(w, text.Bytes())
+	_, err = out.Write(got.Text)
+	return err
 }
