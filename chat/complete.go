@@ -11,6 +11,7 @@ import (
 	"github.com/ctxgate/ctxgate/fault"
 	"github.com/ctxgate/ctxgate/front"
 	"github.com/ctxgate/ctxgate/history"
+	"github.com/ctxgate/ctxgate/internal/membudget"
 	"github.com/ctxgate/ctxgate/jsonscan"
 )
 
@@ -23,6 +24,7 @@ type call struct {
 	query   string      // as the client wrote it
 	head    http.Header // what every provider gets
 	own     http.Header // the client's own credentials
+	memory  *membudget.Scope // what the request holds is charged to it
 	body    []byte
 	edits   []jsonscan.Edit   // what is replaced in it on its way out
 	room    *room             // where it is
@@ -73,6 +75,7 @@ func (d *Door) serve(w http.ResponseWriter, r *http.Request, c *call) (result st
 		}
 	}()
 	ctx := r.Context()
+	c.memory = membudget.From(ctx)
 	if c.who, err = auth.From(ctx); err != nil {
 		return "", err
 	}
@@ -88,7 +91,9 @@ func (d *Door) serve(w http.ResponseWriter, r *http.Request, c *call) (result st
 	}
 	if c.talk {
 		c.reads = d.offer(ctx, c)
-		d.shrink(ctx, c)
+		if err := d.shrink(ctx, c); err != nil {
+			return "", err
+		}
 	}
 	rep, err := d.ask(ctx, c)
 	if err != nil {
@@ -104,16 +109,20 @@ func (d *Door) serve(w http.ResponseWriter, r *http.Request, c *call) (result st
 }
 
 // shrink makes of the body what goes out.
-func (d *Door) shrink(ctx context.Context, c *call) {
+func (d *Door) shrink(ctx context.Context, c *call) (err error) {
 	to := c.routed
 	talk := c.told
 	if c.reads != nil {
-		talk, _ = c.hear("offered") // nil where it cannot be read: then nothing is masked
+		talk, err = c.hear("offered") // nil where it cannot be read: then nothing is masked
+		if fault.KindOf(err) == fault.Full && err != nil {
+			return err
+		}
 	}
 	c.edits, c.done = d.shrunk(ctx, Outgoing{
 		Who: c.who, Shape: c.shape, Model: c.model, Provider: to.Name,
 		Policy: c.plan.Chat.Observation.Schema1, Birth: c.plan.Chat.Observation.Birth, Cache: to.Cache, Body: c.body, Talk: talk, recent: c.plan.talks,
 	})
+	return nil
 }
 
 // read takes the request off the wire and finds its provider. A body that is compressed is decoded, and

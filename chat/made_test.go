@@ -50,7 +50,7 @@ func both(t *testing.T, recent *history.Recent, warm, cold chat.Shrink, o chat.O
 	var got, want chat.Shrunk
 	var err error
 	o.Body = []byte(body)
-	if o.Talk, err = recent.Read("o", shape, o.Body); err != nil {
+	if o.Talk, err = recent.Read("o", shape, o.Body, nil); err != nil {
 		t.Fatal(err)
 	}
 	got = warm(t.Context(), o)

@@ -49,7 +49,11 @@ func (d *Door) offer(ctx context.Context, c *call) (r *reading) {
 		return nil
 	}
 	edits := jsonscan.Merge([]jsonscan.Edit{tool}, d.restore(ctx, c, talk))
-	body := jsonscan.AppendSpliced(make([]byte, 0, jsonscan.SplicedLen(c.body, edits)), c.body, edits)
+	size := jsonscan.SplicedLen(c.body, edits)
+	if c.memory.Take(int64(size)) != nil {
+		return nil // there is no memory for a second body: the request goes as it came
+	}
+	body := jsonscan.AppendSpliced(make([]byte, 0, size), c.body, edits)
 	c.body = body
 	c.plan.talks.Keep(talk) // nothing is masked in it: that is done to the body with the tool
 	return &reading{

@@ -48,6 +48,9 @@ func (r *room) leave() {
 // settle is called when the provider has answered: what the request said is not needed any more,
 // unless the model reads back. A stream may be long.
 func (c *call) settle() {
+	if c.reads == nil {
+		c.memory.Give(int64(len(c.body)))
+	}
 	c.body, c.edits = nil, nil
 	if c.reads == nil {
 		c.told = nil

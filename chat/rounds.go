@@ -11,6 +11,7 @@ import (
 
 	"github.com/ctxgate/ctxgate/fault"
 	"github.com/ctxgate/ctxgate/front"
+	"github.com/ctxgate/ctxgate/internal/membudget"
 	"github.com/ctxgate/ctxgate/rounds"
 )
 
@@ -58,18 +59,31 @@ func (d *Door) converse(ctx context.Context, w http.ResponseWriter, c *call, rep
 func (d *Door) askOn(ctx context.Context, c *call, rep *reply, round *rounds.Round, answers []rounds.Answer) (*reply, error) {
 	rep.end()
 	c.chain = c.chain[slices.Index(c.chain, rep.from):]
+	// The body of the next round, and once more where it is marked for the cache. That of the last
+	// round is let go.
+	grown := int64(len(c.reads.body))
+	for _, a := range answers {
+		grown += int64(len(a.Text))
+	}
+	if err := c.memory.Take(2 * grown); err != nil {
+		return nil, err
+	}
 	body, err := rounds.Follow(c.shape, c.reads.body, round, answers)
 	if err != nil {
 		return nil, fmt.Errorf("going on with a reply: %w", err)
 	}
+	c.memory.Give(int64(len(c.reads.body)))
 	c.reads.body, c.body = body, body
 	if c.reads.cached {
 		c.body = rounds.Mark(body)
 	}
 	c.round++
-	d.shrink(ctx, c)
+	if err := d.shrink(ctx, c); err != nil {
+		return nil, err
+	}
 	next, err := d.ask(ctx, c)
 	c.body = nil
+	c.memory.Give(grown)
 	return next, err
 }
 
@@ -107,8 +121,16 @@ func (p *pouring) round(ctx context.Context, rep *reply) error {
 			p.d.tell(ctx, p.c, rep.from, watch.model(), used)
 		}
 	}()
+	// The rounds keep of a reply what they may need, up to a limit. That is charged while it is read.
+	charge := membudget.Charge{Scope: p.c.memory}
+	defer charge.Keep(0)
 	for {
 		piece, err := rep.next()
+		if charge.Bytes < rounds.MaxKept {
+			if err := charge.Take(int64(len(piece))); err != nil {
+				return err
+			}
+		}
 		if len(piece) > 0 {
 			shown, err := p.join.Write(piece)
 			if err := p.write(ctx, rep, shown, false); err != nil {

@@ -23,6 +23,9 @@ func (d *Door) look(c *call) (model string, talk *history.Dialogue, err error) {
 		if err == nil {
 			return talk.Model, talk, nil
 		}
+		if fault.KindOf(err) == fault.Full {
+			return "", nil, err
+		}
 		if why := ambiguity(err); why != nil {
 			return "", nil, unreadable(why)
 		}
@@ -44,7 +47,7 @@ func ambiguity(err error) *jsonscan.Error {
 
 // hear reads the conversation in a call's body, as that is at some station of its way.
 func (c *call) hear(station string) (*history.Dialogue, error) {
-	return c.plan.talks.Read(c.who.Tenant()+"\x00"+station, c.shape, c.body)
+	return c.plan.talks.Read(c.who.Tenant()+"\x00"+station, c.shape, c.body, c.memory)
 }
 
 // readModel is the model that a request names; "" where it names none. The body is checked in the

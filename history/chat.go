@@ -10,6 +10,7 @@ var (
 	errNoMessages = errors.New("it holds no list of messages")
 	errNoModel    = errors.New("its model is no name")
 	errNoObject   = errors.New("it is no object")
+	errTooMany    = errors.New("it has too many messages, calls and results")
 )
 
 // chat reads one message of OpenAI's chat completions (H1). Content of a tool that is no string

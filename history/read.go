@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/ctxgate/ctxgate/internal/membudget"
 	"github.com/ctxgate/ctxgate/jsonscan"
 )
 
@@ -75,6 +76,29 @@ type reader struct {
 	trailing time.Duration // what the cache_control of the whole asks
 
 	stands *standing // nil where nobody remembers it
+
+	memory  *membudget.Scope // what is found in the request is charged to it
+	charged int              // parts that are
+}
+
+const (
+	maxParts     = 50_000  // messages, calls and results that a request may have
+	partBytes    = 1 << 10 // about what one of them takes in memory
+	partsAtATime = 512
+)
+
+// bounded is asked before each part of a request is read. A request of many small ones would take
+// many times its bytes.
+func (r *reader) bounded() error {
+	parts := len(r.d.Messages) + len(r.d.Results) + len(r.log) + len(r.keys)
+	if parts > maxParts {
+		return errTooMany
+	}
+	if parts < r.charged+partsAtATime {
+		return nil
+	}
+	r.charged = parts
+	return r.memory.Take(partsAtATime * partBytes)
 }
 
 // call is what is known of a call's id.
@@ -109,6 +133,9 @@ func (v value) list(body []byte) bool { return v.Len() > 0 && body[v.Start] == '
 // member reads what is at the top: the messages, and what is around them.
 func (r *reader) member(s *jsonscan.Scanner) func(key []byte) error {
 	return func(key []byte) error {
+		if err := r.bounded(); err != nil {
+			return err
+		}
 		r.keys = append(r.keys, string(key))
 		if list := string(key) == "input"; (list || string(key) == "messages") && list == (r.d.Shape == Responses) {
 			return r.list(s)
@@ -181,6 +208,9 @@ func (r *reader) element(s *jsonscan.Scanner) func() error {
 		read = r.item
 	}
 	return func() error {
+		if err := r.bounded(); err != nil {
+			return err
+		}
 		if s.Kind() != '{' {
 			if _, err := s.Skip(); err != nil {
 				return err
@@ -219,7 +249,12 @@ func (r *reader) each(span jsonscan.Span, look func(s *jsonscan.Scanner) error) 
 		return nil
 	}
 	s := jsonscan.Inside(r.body, span.Start, 0, 0)
-	return s.Array(func() error { return look(s) })
+	return s.Array(func() error {
+		if err := r.bounded(); err != nil {
+			return err
+		}
+		return look(s)
+	})
 }
 
 // object reads the object before s: member gets each key and value. What is no object has none.

@@ -7,6 +7,7 @@ import (
 	"sort"
 	"sync"
 
+	"github.com/ctxgate/ctxgate/internal/membudget"
 	"github.com/ctxgate/ctxgate/jsonscan"
 )
 
@@ -57,16 +58,17 @@ type standing struct {
 }
 
 // Read is [Read] for the conversations of an owner. The conversation must be Kept for the next
-// request to be read from its end.
-func (m *Recent) Read(owner string, shape Shape, body []byte) (*Dialogue, error) {
+// request to be read from its end. What is found in the request is charged to the scope.
+func (m *Recent) Read(owner string, shape Shape, body []byte, memory *membudget.Scope) (*Dialogue, error) {
 	r := newReader(shape, body)
+	r.memory = memory
 	if len(body) < leastRecent {
 		return r.read(m.depth)
 	}
 	r.stands = &standing{key: beginning{owner, shape, maphash.Bytes(m.seed, body[:headBytes])}}
 	if old, upto := m.take(r.stands.key, body); old != nil {
 		resumed := old.reader.resume(body, upto)
-		resumed.stands = r.stands
+		resumed.stands, resumed.memory, resumed.charged = r.stands, memory, 0
 		if n := len(resumed.d.Messages); n > 0 {
 			r.stands.text = old.text.upTo(resumed.d.Messages[n-1].End)
 		}
@@ -88,7 +90,8 @@ func (m *Recent) Keep(d *Dialogue) {
 	d.stands = nil
 	messages := s.reader.d.Messages
 	end := messages[len(messages)-1].End
-	s.size = end + eachMessage*len(messages)
+	s.reader.memory = nil
+	s.size = end + eachMessage*(len(messages)+len(s.reader.d.Results)+len(s.reader.log))
 	if end < leastRecent || s.size > m.most {
 		return
 	}

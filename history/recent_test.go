@@ -61,7 +61,7 @@ func playRecent(t *testing.T, shape Shape, seed uint64) (hits, asked int) {
 		ends := full.requests()
 		body := full[:ends[min(len(ends)-1, len(ends)/3+step+rnd.IntN(3))]].render(shape, l)
 		less := rnd.IntN(40)
-		got, err := m.Read("owner", shape, body)
+		got, err := m.Read("owner", shape, body, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -166,13 +166,13 @@ func TestI7RecentIsStrict(t *testing.T) {
 		"nested too deep":          body[:last] + `,{"content":` + strings.Repeat("[", 70) + strings.Repeat("]", 70) + "}" + body[last:],
 	} {
 		m := NewRecent(1<<20, 64)
-		d, err := m.Read("", Chat, []byte(body))
+		d, err := m.Read("", Chat, []byte(body), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		m.Keep(d)
 		_, want := Read(Chat, []byte(bad), 64)
-		if _, got := m.Read("", Chat, []byte(bad)); want == nil || got == nil || got.Error() != want.Error() {
+		if _, got := m.Read("", Chat, []byte(bad), nil); want == nil || got == nil || got.Error() != want.Error() {
 			t.Errorf("%s: got %v, want %v", name, got, want)
 		}
 	}
@@ -183,7 +183,7 @@ func TestI9RecentIsBounded(t *testing.T) {
 	m := NewRecent(256<<10, 0)
 	for i := range 50 {
 		body := even(30, 50, 400+i).render(Chat, look{})
-		d, err := m.Read(fmt.Sprint(i%2), Chat, body)
+		d, err := m.Read(fmt.Sprint(i%2), Chat, body, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -199,7 +199,7 @@ func TestI9RecentIsBounded(t *testing.T) {
 		if held > 256<<10 {
 			t.Fatalf("%d bytes are held", held)
 		}
-		other, err := m.Read("another", Chat, body)
+		other, err := m.Read("another", Chat, body, nil)
 		if err != nil || resumed(other) {
 			t.Fatalf("another owner's conversation was found: %v", err)
 		}
@@ -215,7 +215,7 @@ func TestI9RecentHasRoom(t *testing.T) {
 	size := len(body(0, 60)) + eachMessage*2*60
 	m := NewRecent(2*talks*size, 0)
 	ask := func(talk, turns int) bool {
-		d, err := m.Read("", Chat, body(talk, turns))
+		d, err := m.Read("", Chat, body(talk, turns), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -244,7 +244,7 @@ func TestRecentAtOnce(t *testing.T) {
 			full := makeTalk(uint64(worker%3), 40)
 			for _, end := range full.requests() {
 				body := full[:end].render(Responses, look{})
-				d, err := m.Read("", Responses, body)
+				d, err := m.Read("", Responses, body, nil)
 				if err != nil {
 					t.Error(err)
 					return
@@ -269,7 +269,7 @@ func TestRecentOthers(t *testing.T) {
 		body := makeTalk(1, 40).render(Chat, look{})
 		body = bytes.Replace(body, []byte(`"messages":`), []byte(`"n":2,"messages":`), 1)
 		body = append(bytes.TrimSuffix(body, []byte("}")), fmt.Sprintf(`,"seed":%d,"user":null}`, i)...)
-		d, err := m.Read("o", Chat, body)
+		d, err := m.Read("o", Chat, body, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -291,7 +291,7 @@ func TestI2RecentOfOddMessages(t *testing.T) {
 		for end := 8; end <= len(messages); end += rapid.IntRange(-2, 4).Draw(t, "step") {
 			end = max(end, 1)
 			body, _ := json.Marshal(object{"messages": messages[:end], "model": "m"})
-			got, err1 := m.Read("", Chat, body)
+			got, err1 := m.Read("", Chat, body, nil)
 			want, err2 := Read(Chat, body, 0)
 			if err := errors.Join(err1, err2); err != nil {
 				t.Fatal(err)

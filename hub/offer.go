@@ -107,8 +107,6 @@ func (h *Hub) readList(ctx context.Context, lane *upstream.Lane, k kind, client 
 			return out, nil
 		case seen[string(raw)]:
 			return nil, fault.Wrap(fault.BadReply, "the server's list has no end", fmt.Errorf("cursor %s twice", clip(string(raw))))
-		case len(out) > maxItems:
-			return nil, fault.New(fault.BadReply, "the server's list is too long")
 		}
 		seen[string(raw)] = true
 		next = raw
@@ -126,6 +124,9 @@ func appendItems(out []item, page mcp.Result, k kind) ([]item, error) {
 		fields, err := jsonscan.ReadFields(raw, s)
 		if err != nil {
 			return fault.Wrap(fault.BadReply, "the server's list cannot be read", err)
+		}
+		if len(out) == maxItems {
+			return fault.New(fault.TooLarge, "the server's list is too long")
 		}
 		if key := fields.Text(listing[k].key); key != "" {
 			out = append(out, item{key, s.Of(raw)})

@@ -17,6 +17,9 @@ type Fields struct {
 	list []Field
 }
 
+// MaxFields is the most members of an object that is laid open: each costs many times its bytes.
+const MaxFields = 100_000
+
 // ReadFields reads the object at span of data, one level deep. The document has passed a strict
 // parse before; what is no object has no fields.
 func ReadFields(data []byte, span Span) (Fields, error) {
@@ -29,6 +32,9 @@ func ReadFields(data []byte, span Span) (Fields, error) {
 	f.span.Start = s.pos
 	last := s.pos
 	err := s.Object(nil, func(key []byte) error {
+		if len(f.list) == MaxFields {
+			return s.fail(s.pos, TooMany)
+		}
 		name := string(key)
 		value, err := s.Skip()
 		start := memberStart(data, value.Start, last)

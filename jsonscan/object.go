@@ -28,10 +28,7 @@ func (s *Scanner) object(seen *keySet, protocol []string, member func(key []byte
 
 // MoreMembers is Object from behind one of its members on, given the keys up to there.
 func (s *Scanner) MoreMembers(keys, protocol []string, member func(key []byte) error) error {
-	var seen keySet
-	for _, key := range keys {
-		seen.add([]byte(key))
-	}
+	seen := keySet{before: keys}
 	if more, err := s.leave('}'); !more || err != nil {
 		return err
 	}
@@ -125,7 +122,7 @@ func (s *Scanner) member(seen *keySet, protocol []string, member func(key []byte
 	if bytes.IndexByte(key, '\\') >= 0 {
 		key = AppendText(nil, key)
 	}
-	if seen != nil && !seen.add(key) {
+	if seen != nil && !seen.add(s.data, raw.Span, key) {
 		return s.fail(raw.Start, DuplicateKey)
 	}
 	if folds(key, protocol) {
@@ -178,37 +175,4 @@ func folds(key []byte, names []string) bool {
 		}
 	}
 	return false
-}
-
-// keySet holds the keys of one object: a few in place, many in a map.
-type keySet struct {
-	n    int
-	few  [12][]byte
-	many map[string]struct{}
-}
-
-func (k *keySet) add(key []byte) bool {
-	if k.many != nil {
-		if _, dup := k.many[string(key)]; dup {
-			return false
-		}
-		k.many[string(key)] = struct{}{}
-		return true
-	}
-	for _, old := range k.few[:k.n] {
-		if bytes.Equal(old, key) {
-			return false
-		}
-	}
-	if k.n < len(k.few) {
-		k.few[k.n] = key
-		k.n++
-		return true
-	}
-	k.many = make(map[string]struct{}, 4*len(k.few))
-	for _, old := range k.few {
-		k.many[string(old)] = struct{}{}
-	}
-	k.many[string(key)] = struct{}{}
-	return true
 }

@@ -39,6 +39,7 @@ const (
 	LoneSurrogate                   // an escaped surrogate without its other half
 	Control                         // a control character inside a string
 	TooDeep                         // nesting over the limit
+	TooMany                         // members over the limit, in an object that is laid open
 	Trailing                        // bytes after the value
 	DuplicateKey                    // a key twice in one object
 	FoldedKey                       // a protocol key in other letters, such as "Method"
@@ -53,6 +54,7 @@ var reasons = [...]string{
 	LoneSurrogate: "lone surrogate",
 	Control:       "control character in string",
 	TooDeep:       "nested too deep",
+	TooMany:       "an object has too many members",
 	Trailing:      "data after the value",
 	DuplicateKey:  "duplicate key",
 	FoldedKey:     "protocol key in the wrong case",

@@ -1,6 +1,8 @@
 package mcp
 
 import (
+	"errors"
+
 	"github.com/ctxgate/ctxgate/jsonscan"
 )
 
@@ -11,6 +13,12 @@ type Params struct {
 	fields jsonscan.Fields
 	meta   jsonscan.Fields
 }
+
+// maxMembers is the most members that params and _meta may have together. They are held for as long
+// as a call lasts, and no method has more than a few.
+const maxMembers = 1000
+
+var errMembers = errors.New("params have too many members")
 
 // ReadParams lays params open. None at all are as good as an empty object.
 func ReadParams(raw []byte) (Params, error) {
@@ -24,6 +32,9 @@ func ReadParams(raw []byte) (Params, error) {
 	p := Params{raw: raw, fields: fields}
 	if m, ok := fields.Field("_meta"); ok {
 		p.meta, err = jsonscan.ReadFields(raw, m.Value)
+	}
+	if len(fields.All())+len(p.meta.All()) > maxMembers {
+		return Params{}, errMembers
 	}
 	return p, err
 }

@@ -30,7 +30,7 @@ func (e *Ear) Write(shown []byte) {
 		return
 	}
 	e.rest = append(e.rest, shown...)
-	if e.deaf = e.deaf || len(e.rest) > maxKept; e.deaf {
+	if e.deaf = e.deaf || len(e.rest) > MaxKept; e.deaf {
 		e.rest = nil
 	}
 	for e.stream {

@@ -6,8 +6,8 @@ import (
 	"github.com/ctxgate/ctxgate/history"
 )
 
-// maxKept is how much is kept of one round of a reply.
-const maxKept = 8 << 20
+// MaxKept is how much is kept of one round of a reply.
+const MaxKept = 8 << 20
 
 // Join makes one reply of several rounds; see [NewJoin]. It is for one goroutine.
 type Join struct {

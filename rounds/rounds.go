@@ -76,5 +76,5 @@ type Round struct {
 // the provider fails before the next reply's first byte, it calls [Join.Finish], once. What Write
 // and Finish give goes to the client; it is valid until the next call.
 func NewJoin(shape history.Shape, stream bool) *Join {
-	return &Join{reply: newReply(shape, stream, maxKept)}
+	return &Join{reply: newReply(shape, stream, MaxKept)}
 }

@@ -51,7 +51,7 @@ func refuse(err error) error {
 		return err
 	}
 	switch e.Reason {
-	case jsonscan.DuplicateKey, jsonscan.FoldedKey, jsonscan.TooDeep:
+	case jsonscan.DuplicateKey, jsonscan.FoldedKey, jsonscan.TooDeep, jsonscan.TooMany:
 		return fault.Wrap(fault.Invalid, "invalid request: "+e.Error(), err)
 	}
 	return fault.Wrap(fault.Syntax, "not valid JSON: "+e.Error(), err)
