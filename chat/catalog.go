@@ -64,7 +64,7 @@ func (d *Door) browse(p *plan, show func(*http.Request, []model) ([]byte, error)
 		who, err := auth.From(r.Context())
 		var leave func()
 		if err == nil {
-			leave, err = d.admit(p, who)
+			leave, err = d.admit(r.Context(), p, who)
 		}
 		var body []byte
 		if err == nil {

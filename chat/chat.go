@@ -50,8 +50,10 @@ import (
 type Door struct {
 	deps Deps
 	plan atomic.Pointer[plan]
-	busy atomic.Int64                  // requests under way
+	busy limit.Slots                   // requests under way
 	bare *lately.Map[string, struct{}] // replies of which it is known that nothing of them is hidden
+
+	recentMemory *membudget.Scope // holds what recent conversations may take
 
 	unpriced sync.Map // names of providers that cache without a price
 }
@@ -102,7 +104,7 @@ func (d *Door) Apply(s Settings) {
 	old := d.plan.Load()
 	p := &plan{Settings: s, gate: auth.New(s.Auth), asks: s.Auth.Token.Reveal() != ""}
 	if p.talks = old.recent(s.Chat.LLM.RecentBytes); p.talks == nil {
-		p.talks = history.NewRecent(int(s.Chat.LLM.RecentBytes), maxDepth)
+		p.talks = history.NewRecent(int(d.reserve(int64(s.Chat.LLM.RecentBytes))), maxDepth)
 	}
 	for _, entry := range s.Chat.Providers {
 		p.providers = append(p.providers, d.newProvider(entry, s.Chat.LLM, old))
@@ -114,6 +116,19 @@ func (d *Door) Apply(s Settings) {
 		}
 	}
 	d.plan.Store(p)
+}
+
+// reserve takes the memory of recent conversations from the budget: an eighth of it at the most.
+func (d *Door) reserve(size int64) int64 {
+	d.recentMemory.Release()
+	d.recentMemory = d.deps.Budget.Scope("recent conversations")
+	if total := d.deps.Budget.Stats().Total; total > 0 {
+		size = min(size, total/8)
+	}
+	if d.recentMemory.Take(size) != nil {
+		return 0
+	}
+	return size
 }
 
 // recent is what p remembers, if that is so much.

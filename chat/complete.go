@@ -79,7 +79,7 @@ func (d *Door) serve(w http.ResponseWriter, r *http.Request, c *call) (result st
 	if c.who, err = auth.From(ctx); err != nil {
 		return "", err
 	}
-	leave, err := d.admit(c.plan, c.who)
+	leave, err := d.admit(ctx, c.plan, c.who)
 	if err != nil {
 		return "", err
 	}

@@ -1,12 +1,15 @@
 package chat
 
 import (
+	"context"
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/ctxgate/ctxgate/auth"
 	"github.com/ctxgate/ctxgate/fault"
+	"github.com/ctxgate/ctxgate/front"
 )
 
 // tokenHeader carries the gateway's token where the usual headers carry the provider's key.
@@ -104,13 +107,15 @@ func endToEnd(in http.Header) http.Header {
 }
 
 // admit is asked once for every request. The function it returns gives the place back.
-func (d *Door) admit(p *plan, who auth.Caller) (func(), error) {
+func (d *Door) admit(ctx context.Context, p *plan, who auth.Caller) (func(), error) {
 	if err := d.deps.Limiter.Admit(who.Subject()); err != nil {
 		return nil, err
 	}
-	if d.busy.Add(1) > int64(p.Chat.LLM.MaxConcurrent) {
-		d.busy.Add(-1)
-		return nil, fault.New(fault.Full, "too many requests are under way")
+	release := d.busy.Acquire(front.CallerKey(ctx), p.Chat.LLM.MaxConcurrent)
+	if release == nil {
+		err := fault.New(fault.Full, "too many requests are under way")
+		err.RetryAfter = time.Second
+		return nil, err
 	}
-	return func() { d.busy.Add(-1) }, nil
+	return release, nil
 }
