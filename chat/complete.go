@@ -21,9 +21,9 @@ type call struct {
 	plan    *plan
 	who     auth.Caller
 	model   string
-	query   string      // as the client wrote it
-	head    http.Header // what every provider gets
-	own     http.Header // the client's own credentials
+	query   string           // as the client wrote it
+	head    http.Header      // what every provider gets
+	own     http.Header      // the client's own credentials
 	memory  *membudget.Scope // what the request holds is charged to it
 	body    []byte
 	edits   []jsonscan.Edit   // what is replaced in it on its way out
@@ -114,7 +114,7 @@ func (d *Door) shrink(ctx context.Context, c *call) (err error) {
 	talk := c.told
 	if c.reads != nil {
 		talk, err = c.hear("offered") // nil where it cannot be read: then nothing is masked
-		if fault.KindOf(err) == fault.Full && err != nil {
+		if fault.KindOf(err) == fault.Full {
 			return err
 		}
 	}
