@@ -42,16 +42,17 @@ func (h *Hub) Turned(l *upstream.Lane, up bool) {
 	}
 }
 
-// tellChanged tells the clients of a class that one of their lists is not what it was.
-func (h *Hub) tellChanged(class string, k kind) {
+// tellChanged tells the clients of a class that one of their lists is not what it was: those for whom
+// that is so, at the door that they use.
+func (h *Hub) tellChanged(c *class, k kind) {
 	note := []byte(`{"jsonrpc":"2.0","method":"` + listing[k].changed + `"}`)
 	h.sessions.each(func(s *session) {
-		if !s.mute.Load() && upstream.Class(s.client) == class {
+		if !s.mute.Load() && upstream.Class(s.client) == c.name && s.lists.update(k, h.shelves.door(c, s.only)) {
 			_ = s.send(note)
 		}
 	})
 	h.listens.each(func(l *listening) {
-		if upstream.Class(l.req.client) == class && l.flags[flagOf[k]] {
+		if l.flags[flagOf[k]] && upstream.Class(l.req.client) == c.name && l.lists.update(k, h.shelves.door(c, l.req.only)) {
 			l.changed(listing[k].changed)
 		}
 	})

@@ -9,7 +9,7 @@
 // dress, serve.go the table of methods, call.go ★ the straight line of one call, route.go which server
 // is meant; shelf.go and offer.go read what servers offer, catalog.go lays it out under names.go's
 // names, list.go pages it; park.go takes a server's question to the client that caused it; apply.go
-// is a reload; subscribe.go and events.go tell clients what changed. http.go, stream.go and stdio.go are the
+// is a reload; subscribe.go, events.go and shown.go tell clients what changed. http.go, stream.go and stdio.go are the
 // doors, modern.go and legacy.go the two eras at them (legacy.go and session.go go when the older
 // era does); relay.go is the gateway of one message, recover.go the tool that reads back, own.go the
 // servers that are part of the gateway, policy.go says how a tool's strings are cut, focus.go by

@@ -115,6 +115,7 @@ func (h *Hub) greeting(ctx context.Context, req *request) reply {
 	if text := h.instructions(ctx, req); text != "" {
 		dst = jsonscan.AppendString(append(dst, `,"instructions":`...), text)
 	}
+	req.held.lists.setAll(h.shelves.door(h.shelves.of(req), req.only))
 	return result(req, append(dst, '}'))
 }
 

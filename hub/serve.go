@@ -71,9 +71,9 @@ func (h *Hub) listenedElsewhere(_ context.Context, _ *request) (reply, error) {
 func (h *Hub) lists(ctx context.Context, req *request) (reply, error) {
 	k, _ := kindOf(req.Method)
 	if req.only != "" {
-		return h.list(ctx, h.shelves.single(ctx, req, req.only), k, req)
+		return h.list(ctx, h.listed(req, k, h.shelves.single(ctx, req, req.only)), k, req)
 	}
-	return h.list(ctx, h.shelves.wait(ctx, req), k, req)
+	return h.list(ctx, h.listed(req, k, h.shelves.wait(ctx, req)), k, req)
 }
 
 // offered are the capabilities of the gateway. They do not depend on which servers are there at

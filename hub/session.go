@@ -40,6 +40,7 @@ type session struct {
 	mute   atomic.Bool   // a client of the newer era, on stdio: it hears only what it asked for
 	ready  chan struct{} // closed when the client has gone on after initialize: it may be asked from then on
 	once   sync.Once     // closes ready
+	lists  shownLists    // as the client knows them
 
 	mu      sync.Mutex
 	level   string

@@ -251,16 +251,20 @@ func (s *shelves) single(ctx context.Context, req *request, server string) *cata
 		behind = append(behind, r)
 	}
 	s.settled(ctx, req, behind)
-	c := s.of(req)
+	return s.singleNow(s.of(req), req.plan, server)
+}
+
+// singleNow is the catalog of one server under its own names, as it is.
+func (s *shelves) singleNow(c *class, p *plan, server string) *catalog {
 	if found, ok := c.singles.Load(server); ok {
 		return found.(*catalog) //nolint:forcetypeassert // nothing else is stored there
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var one []offer
-	if sh := c.shelf[server]; sh != nil && req.plan.remotes[server] != nil {
-		one = append(one, sh.offerOf(req.plan))
-	} else if o := req.plan.own[server]; o != nil {
+	if sh := c.shelf[server]; sh != nil && p.remotes[server] != nil {
+		one = append(one, sh.offerOf(p))
+	} else if o := p.own[server]; o != nil {
 		one = append(one, o.offer)
 	}
 	made := only(one, server)
@@ -404,7 +408,7 @@ func (s *shelves) tell(c *class) {
 	changed[resources] = changed[resources] || changed[templates]
 	for _, k := range []kind{tools, prompts, resources} {
 		if changed[k] {
-			s.hub.tellChanged(c.name, k)
+			s.hub.tellChanged(c, k)
 		}
 	}
 }

@@ -196,6 +196,7 @@ type listening struct {
 	req   *request
 	out   outlet
 	flags map[string]bool
+	lists shownLists // as they were when it began, or was told
 	hub   *Hub
 	stops []func()
 
@@ -223,6 +224,9 @@ func (h *Hub) listen(ctx context.Context, out outlet, req *request) (*listening,
 		return nil, err
 	}
 	l := &listening{hub: h, req: req, out: out, flags: flags}
+	if c := h.shelves.of(req); h.shelves.isServed(c) { // else nobody knows a list that could change
+		l.lists.setAll(h.shelves.door(c, req.only))
+	}
 	h.listens.mu.Lock()
 	if h.listens.all == nil {
 		h.listens.all = map[*listening]bool{}
