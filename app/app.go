@@ -14,6 +14,7 @@ import (
 	"log/slog"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -25,6 +26,7 @@ import (
 	"github.com/ctxgate/ctxgate/grant"
 	"github.com/ctxgate/ctxgate/hub"
 	"github.com/ctxgate/ctxgate/internal/membudget"
+	"github.com/ctxgate/ctxgate/internal/secret"
 	"github.com/ctxgate/ctxgate/limit"
 	"github.com/ctxgate/ctxgate/meter"
 	"github.com/ctxgate/ctxgate/prunerd"
@@ -61,9 +63,10 @@ type App struct {
 // Options is what the configuration does not say.
 type Options struct {
 	Version string
-	Env     []string  // the process environment, of which programs get a part
-	Source  *Source   // of new configurations while it runs; nil for none
-	LogTo   io.Writer // where to log, when a new configuration asks for another log; nil to leave the log alone
+	Env     []string    // the process environment, of which programs get a part
+	Token   secret.Text // that ctxgate stdio was started with, which stands for its client's
+	Source  *Source     // of new configurations while it runs; nil for none
+	LogTo   io.Writer   // where to log, when a new configuration asks for another log; nil to leave the log alone
 }
 
 // New builds everything from a configuration whose secrets are resolved. Addresses are open when
@@ -144,7 +147,7 @@ func (a *App) build(ctx context.Context, sole bool) (*Vault, *meter.Meter, error
 
 	a.door, err = hub.New(settings(a.cfg), hub.Deps{
 		Transport: a.grants, Recall: vault.Recall, Meter: metrics, Limiter: a.limiter, Secret: vault.Root, Env: a.opts.Env,
-		Budget: a.budget, Sole: sole, Own: a.own(), Version: a.opts.Version, MayRead: a.mayRead,
+		Budget: a.budget, Sole: sole, Token: a.opts.Token.Reveal(), Own: a.own(), Version: a.opts.Version, MayRead: a.mayRead,
 	})
 	if err != nil {
 		return nil, nil, err
@@ -176,6 +179,9 @@ func chatSettings(cfg config.Config) chat.Settings {
 
 // Stdio serves one client on stdin and stdout, until it leaves or ctx ends.
 func Stdio(ctx context.Context, cfg config.Config, opts Options, in io.Reader, out io.WriteCloser) error {
+	if err := checkToken(cfg, opts); err != nil {
+		return err
+	}
 	a := &App{cfg: cfg, opts: opts}
 	_, _, err := a.build(ctx, true)
 	if err == nil {
@@ -184,6 +190,23 @@ func Stdio(ctx context.Context, cfg config.Config, opts Options, in io.Reader, o
 		stopFollowing()
 	}
 	return errors.Join(err, a.release())
+}
+
+// checkToken refuses a process that was started with a wrong token: each of its requests would be
+// refused. One that was started without is told what that means.
+func checkToken(cfg config.Config, opts Options) error {
+	if !cfg.Auth.Token.IsSet() {
+		return nil
+	}
+	if !opts.Token.IsSet() {
+		slog.Info("auth_token is set: each request must carry it in params.proxy.authToken, or this process must be started with it in CTXGATE_TOKEN")
+		return nil
+	}
+	if _, err := auth.New(cfg.Auth).Check(opts.Token.Reveal()); err != nil {
+		return fmt.Errorf("the token in the variable %s is not the auth_token of the configuration: correct it, or unset it and send the token with each request",
+			strings.TrimPrefix(opts.Token.Source(), "env:"))
+	}
+	return nil
 }
 
 // Survey starts every server, says what each of them is, and ends them.

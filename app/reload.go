@@ -166,6 +166,11 @@ func (a *App) applyHub(cfg config.Config) error {
 	if a.door == nil {
 		return nil
 	}
+	if a.opts.Token.IsSet() {
+		if err := checkToken(cfg, a.opts); err != nil {
+			slog.Warn("requests on stdio are refused from now on unless they carry the new token", "error", err)
+		}
+	}
 	return a.door.Apply(settings(cfg))
 }
 

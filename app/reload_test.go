@@ -90,7 +90,7 @@ func TestReloadWhileRunEndsIsNoRace(t *testing.T) {
 		reloads.Go(func() {
 			for i := 0; !refused.Load(); i++ {
 				next := cfg
-				next.Front.HTTP.DrainDelay = unit.Duration(i%2+n) * unit.Duration(time.Millisecond)
+				next.Front.HTTP.DrainDelay = unit.Duration(50*time.Millisecond) + unit.Duration(i%2+n)
 				if report := a.Reload(next); report.Failed != "" {
 					refused.Store(true)
 				} else if i == 5 {
@@ -312,9 +312,10 @@ func TestSourceIsFollowed(t *testing.T) {
 	cfg := load(t, t.TempDir(), inMemory)
 	next := cfg
 	next.Hub.MaxDepth = 77
+	asked := make(chan struct{})
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
-	a, err := New(ctx, cfg, Options{Version: "test", Source: &Source{File: file, Load: func() (config.Config, error) {
+	a, err := New(ctx, cfg, Options{Version: "test", Source: &Source{File: file, Asked: asked, Load: func() (config.Config, error) {
 		if text, _ := os.ReadFile(file); string(text) == "bad" {
 			return config.Config{}, errors.New("line 1: bad")
 		}
@@ -331,14 +332,15 @@ func TestSourceIsFollowed(t *testing.T) {
 			return there && ok(r)
 		}
 	}
-	// The watch may begin after the first write: write until it is noticed.
-	eventually(t, "the report of a bad file", func() bool {
-		write("bad")
-		time.Sleep(2 * settleTime)
-		return reported(func(r ReloadReport) bool { return r.Failed == partLoad && r.Error == "line 1: bad" })()
+	eventually(t, "the first reload", func() bool { // Run has begun to watch
+		asked <- struct{}{}
+		return reported(func(r ReloadReport) bool { return r.Failed == "" })()
 	})
+	write("bad")
+	eventually(t, "the report of a bad file", reported(func(r ReloadReport) bool { return r.Failed == partLoad && r.Error == "line 1: bad" }))
 	write("")
 	eventually(t, "the report of an empty file", reported(func(r ReloadReport) bool { return r.Error == "the file is empty" }))
+	next.Hub.MaxDepth = 78
 	write("good")
 	eventually(t, "the reload", reported(func(r ReloadReport) bool { return slices.Equal(r.Applied, []string{"max_depth"}) }))
 	if text := log(); !strings.Contains(text, "failed=load") {

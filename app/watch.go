@@ -14,8 +14,12 @@ import (
 	"github.com/ctxgate/ctxgate/config"
 )
 
-// settleTime is how long a file must be quiet before it is read again: editors write in steps.
-const settleTime = 100 * time.Millisecond
+// A file must be quiet for settleTime before it is read again, because editors write in steps; one that
+// is never quiet is read after settleLimit.
+const (
+	settleTime  = 100 * time.Millisecond
+	settleLimit = 2 * time.Second
+)
 
 // Source is where new configurations come from.
 type Source struct {
@@ -30,8 +34,8 @@ func (a *App) follow(ctx context.Context) (stop func()) {
 	var wg sync.WaitGroup
 	ctx, cancel := context.WithCancel(ctx)
 	if src := a.opts.Source; src != nil {
-		changed := make(chan struct{}, 1)
-		wg.Go(func() { src.watch(ctx, changed) })
+		changed, w := make(chan struct{}, 1), src.open() // before anybody is served: no later change is missed
+		wg.Go(func() { src.watch(ctx, w, changed) })
 		wg.Go(func() { a.reloadOn(ctx, changed, src) })
 	}
 	return func() {
@@ -65,35 +69,40 @@ func (a *App) reloadOn(ctx context.Context, changed <-chan struct{}, src *Source
 	}
 }
 
-// watch says on changed when the file has changed, or somebody asks, and the file is quiet. Its
-// folder is watched, because editors put a new file in the place of the old one. Where that is not
-// possible, asking still works.
-func (s *Source) watch(ctx context.Context, changed chan<- struct{}) {
+// watch says on changed when the file has changed, or somebody asks, and the file is quiet. Without a
+// watcher, asking still works.
+func (s *Source) watch(ctx context.Context, w *fsnotify.Watcher, changed chan<- struct{}) {
 	var events <-chan fsnotify.Event
 	var failures <-chan error
-	w, file, err := s.open()
-	if err != nil {
-		slog.Warn("changes of the config file are not noticed", "file", s.File, "error", err)
-	} else {
+	if w != nil {
 		defer func() { _ = w.Close() }()
 		events, failures = w.Events, w.Errors
 	}
+	file := filepath.Base(s.File)
 	quiet := time.NewTimer(time.Hour)
 	quiet.Stop()
 	defer quiet.Stop()
+	var first time.Time // change that was not yet passed on
+	settle := func() {
+		if first.IsZero() {
+			first = time.Now()
+		}
+		quiet.Reset(max(0, min(settleTime, settleLimit-time.Since(first))))
+	}
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case e := <-events:
 			if name := filepath.Base(e.Name); name == file || name == "..data" { // how Kubernetes swaps a ConfigMap
-				quiet.Reset(settleTime)
+				settle()
 			}
 		case err := <-failures:
 			slog.Warn("watching the config file", "error", err)
 		case <-s.Asked:
-			quiet.Reset(settleTime)
+			settle()
 		case <-quiet.C:
+			first = time.Time{}
 			select {
 			case changed <- struct{}{}:
 			default:
@@ -102,18 +111,26 @@ func (s *Source) watch(ctx context.Context, changed chan<- struct{}) {
 	}
 }
 
-// open watches the folder of the file, and gives the file's name in it.
-func (s *Source) open() (*fsnotify.Watcher, string, error) {
+// open watches the folder of the file, because editors put a new file in the place of the old one; nil
+// when that is not possible.
+func (s *Source) open() *fsnotify.Watcher {
 	path, err := filepath.Abs(s.File)
 	if err != nil {
-		return nil, "", err
+		s.unwatched(err)
+		return nil
 	}
 	w, err := fsnotify.NewWatcher()
 	if err != nil {
-		return nil, "", err
+		s.unwatched(err)
+		return nil
 	}
 	if err := w.Add(filepath.Dir(path)); err != nil {
-		return nil, "", errors.Join(err, w.Close())
+		s.unwatched(errors.Join(err, w.Close()))
+		return nil
 	}
-	return w, filepath.Base(path), nil
+	return w
+}
+
+func (s *Source) unwatched(err error) {
+	slog.Warn("changes of the config file are not noticed; SIGHUP has it read", "file", s.File, "error", err)
 }

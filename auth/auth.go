@@ -27,8 +27,10 @@ const DefaultTenant = "default"
 type Config struct {
 	// The token every client must send, as "Authorization: Bearer …" or in params.proxy.authToken
 	// of each message; at the model's door also as x-api-key, or as X-Ctxgate-Token beside a
-	// provider's own key. Default empty: whoever can reach the listener may call. Who starts
-	// ctxgate stdio needs none.
+	// provider's own key. Default empty: whoever can reach the listener may call. On ctxgate stdio
+	// too each request carries it in params.proxy.authToken, unless the process was started with it
+	// in the variable CTXGATE_TOKEN or AUTH_TOKEN: in a client's configuration
+	// "env": {"CTXGATE_TOKEN": "…"}.
 	Token secret.Text `key:"auth_token" literal:"ok"`
 }
 
@@ -128,8 +130,8 @@ func leadingString(text []byte) string {
 	return ""
 }
 
-// Local is whoever started this process and speaks to it on its stdin: the operating system has
-// let them in already.
+// Local is whoever speaks to this process on its stdin. Where a token is asked for, each request, or
+// the environment in which the process was started, must have shown it.
 func Local() Caller { return Caller{tenant: DefaultTenant, subject: "local"} }
 
 // Silent says that a request has no credential in its headers at all.

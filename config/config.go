@@ -131,15 +131,16 @@ type Loaded struct {
 }
 
 // Load reads a file (none for an empty path), lays the environment over it and checks
-// everything that can be checked without the secrets. All problems come at once.
-func Load(path string, env Env) (Loaded, Problems) {
+// everything that can be checked without the secrets. All problems come at once. The variables named
+// in used are read elsewhere: they are not warned of.
+func Load(path string, env Env, used ...string) (Loaded, Problems) {
 	out := Loaded{Config: Default()}
 	var problems Problems
 	if path != "" {
 		out.File, problems = ReadFile(path)
 		problems = append(problems, out.File.Decode(&out.Config)...)
 	}
-	fromEnv, warnings := ApplyEnv(&out.Config, env, "CTXGATE_CONFIG")
+	fromEnv, warnings := ApplyEnv(&out.Config, env, append(used, "CTXGATE_CONFIG")...)
 	problems = append(problems, fromEnv...)
 	warnings = append(warnings, out.settlePruner(env)...)
 	out.Chat.Observation.Schema1.Agents = out.Profile == profileAgents

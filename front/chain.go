@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"path"
 	"runtime/debug"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/ctxgate/ctxgate/auth"
@@ -48,10 +50,12 @@ type requestKey struct{}
 
 // request is what the chain knows of a request beyond its headers.
 type request struct {
-	id    string
-	from  string      // the address it came from
+	id   string
+	from string // the address it came from
+	door any    // what the door wants to have at hand when it must refuse
+
+	mu    sync.Mutex  // messages of a batch are served beside each other
 	attrs []slog.Attr // what the door has to say in the request's log line
-	door  any         // what the door wants to have at hand when it must refuse
 }
 
 // Remember keeps what a door knows of a request, for the refusal it may come to.
@@ -72,8 +76,31 @@ func Remembered(ctx context.Context) any {
 // Note adds to the request's log line.
 func Note(ctx context.Context, attrs ...slog.Attr) {
 	if r, ok := ctx.Value(requestKey{}).(*request); ok {
+		r.mu.Lock()
+		defer r.mu.Unlock()
 		r.attrs = append(r.attrs, attrs...)
 	}
+}
+
+// Call begins the log line of a call that does not come over HTTP. Note adds to it, and the function
+// it gives writes it.
+func Call(ctx context.Context, attrs ...slog.Attr) (context.Context, func(more ...slog.Attr)) {
+	start, req := time.Now(), &request{id: rand.Text()[:16]}
+	ctx = context.WithValue(ctx, requestKey{}, req)
+	return ctx, func(more ...slog.Attr) {
+		if !slog.Default().Enabled(ctx, slog.LevelInfo) {
+			return
+		}
+		attrs = append(attrs, slog.Duration("took", time.Since(start).Round(time.Microsecond)))
+		slog.LogAttrs(ctx, slog.LevelInfo, "request", slices.Concat(attrs, more, req.noted())...)
+	}
+}
+
+// noted is what goes into the log line besides what every request has.
+func (r *request) noted() []slog.Attr {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return append([]slog.Attr{slog.String("request", r.id)}, r.attrs...)
 }
 
 // Identified gives each request an id of our own: one from outside could be anything.
@@ -108,7 +135,7 @@ func logLine(r *http.Request, rec *recorder, took time.Duration) {
 		slog.Duration("took", took.Round(time.Microsecond)), slog.Int64("bytes", rec.bytes),
 	}
 	if req, ok := r.Context().Value(requestKey{}).(*request); ok {
-		attrs = append(append(attrs, slog.String("request", req.id)), req.attrs...)
+		attrs = append(attrs, req.noted()...)
 	}
 	slog.LogAttrs(r.Context(), level, "request", attrs...)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"time"
 
 	"github.com/ctxgate/ctxgate/fault"
 	"github.com/ctxgate/ctxgate/front"
@@ -133,7 +134,9 @@ func (h *Hub) answer(ctx context.Context, req *request, server string, in mcp.In
 	if err != nil || req.peer == nil || !mcp.Asks(in.Method) {
 		return nil, fault.New(fault.BadReply, "the server asks for what no client gives")
 	}
+	began := time.Now()
 	got, err := req.peer.Ask(ctx, server, question)
+	upstream.LogRequest(server, in.Method, time.Since(began), upstream.AnswerCode(got, err), err)
 	switch {
 	case errors.Is(err, errCannotAsk):
 		return nil, fault.Wrap(fault.BadReply, "the server asks for what the client does not offer", err)
@@ -153,6 +156,7 @@ func (h *Hub) finish(ctx context.Context, req *request, to target, m rpc.Message
 	}
 	edits := []jsonscan.Edit{{Span: m.ID, Text: req.ID.Raw()}}
 	if res.NeedsInput() { // for the client alone to read and give back
+		noteInputs(ctx, res)
 		return reply{body: m.Body, edits: edits}, nil
 	}
 	content, err := mcp.ReadContent(m)
@@ -161,7 +165,17 @@ func (h *Hub) finish(ctx context.Context, req *request, to target, m rpc.Message
 	}
 	cut := h.shrink(ctx, req, to, m, content)
 	edits = jsonscan.Merge(edits, cut, renames(m, to, content), res.Dress(req.era, req.Method), mcp.DressError(m, req.era, req.Method))
-	return reply{body: m.Body, edits: edits, status: mcp.Status(m, req.era)}, nil
+	return reply{body: m.Body, edits: edits, status: mcp.Status(m, req.era), code: upstream.ErrorCode(m.Reply)}, nil
+}
+
+// noteInputs says in the call's log line what its server asks of the client.
+func noteInputs(ctx context.Context, res mcp.Result) {
+	inputs, _ := res.Inputs()
+	asks := make([]string, 0, len(inputs))
+	for _, in := range inputs {
+		asks = append(asks, clip(in.Method))
+	}
+	front.Note(ctx, slog.Any("asks", asks))
 }
 
 // shrink cuts what is too long, and keeps it first. Binary data and addresses are no text: half of

@@ -62,7 +62,7 @@ func Refuse(w http.ResponseWriter, r *http.Request, err error) {
 
 func refuse(w http.ResponseWriter, r *http.Request, id rpc.ID, err error) {
 	kind := fault.KindOf(err)
-	front.Note(r.Context(), slog.String("fault", kind.String()), slog.String("error", err.Error()))
+	front.Note(r.Context(), slog.Int("code", code(kind)), slog.String("fault", kind.String()), slog.String("error", err.Error()))
 	answer(w, front.Status(kind), id, err)
 }
 
@@ -112,6 +112,15 @@ type protocolError struct {
 }
 
 func (e *protocolError) Error() string { return e.text }
+
+// failureCode is the JSON-RPC code of a failure on the MCP doors.
+func failureCode(err error) int {
+	var p *protocolError
+	if errors.As(err, &p) {
+		return p.code
+	}
+	return mcpCode(fault.KindOf(err))
+}
 
 // appendFailure appends the error reply of a failure on the MCP doors.
 func appendFailure(dst []byte, id rpc.ID, err error) []byte {

@@ -53,6 +53,7 @@ type setup struct {
 	hub       hub.Config
 	http      front.HTTP
 	auth      auth.Config
+	token     string // that the process was started with
 	limit     limit.Config
 	upstream  upstream.Config
 	recall    recall.Config

@@ -110,5 +110,5 @@ func (h *Hub) refuseHTTP(w http.ResponseWriter, r *http.Request, era mcp.Era, st
 
 // noteFault says in the request's log line what went wrong.
 func noteFault(ctx context.Context, err error) {
-	front.Note(ctx, slog.String("fault", fault.KindOf(err).String()), slog.String("error", clip(err.Error())))
+	front.Note(ctx, slog.Int("code", failureCode(err)), slog.String("fault", fault.KindOf(err).String()), slog.String("error", clip(err.Error())))
 }

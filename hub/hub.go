@@ -76,6 +76,7 @@ type Deps struct {
 	Secret    []byte         // the root of session tokens
 	Env       []string       // the gateway's environment, of which programs get a part
 	Sole      bool           // there is one client only, on stdin and stdout
+	Token     string         // that the process was started with, which stands for its client's; "" for none
 	Own       []Own          // servers that are part of the gateway
 	Version   string
 

@@ -2,11 +2,13 @@ package hub
 
 import (
 	"context"
+	"log/slog"
 	"net/http"
 	"slices"
 	"strings"
 
 	"github.com/ctxgate/ctxgate/fault"
+	"github.com/ctxgate/ctxgate/front"
 	"github.com/ctxgate/ctxgate/jsonscan"
 	"github.com/ctxgate/ctxgate/mcp"
 	"github.com/ctxgate/ctxgate/rpc"
@@ -73,6 +75,7 @@ func (h *Hub) answerHTTP(ctx context.Context, w http.ResponseWriter, s *stream, 
 		s.finish(mcpStatus(req.era, err), reply{body: appendFailure(nil, req.ID, err)})
 		return
 	}
+	front.Note(ctx, slog.Int("code", out.code))
 	s.finish(max(out.status, http.StatusOK), out)
 }
 

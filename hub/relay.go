@@ -97,6 +97,7 @@ func (h *Hub) relay(w http.ResponseWriter, r *http.Request, req *request) error 
 		Focus: how.focus(goal),
 	}, how.Policy)
 	edits := restoreID(got, req.Request, cut.Edits)
+	front.Note(ctx, slog.Int("code", upstream.ErrorCode(got)))
 	h.count(ctx, id, got, edits, cut)
 	h.sendRPC(w, r, got.Body, edits)
 	return nil

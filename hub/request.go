@@ -64,6 +64,7 @@ type reply struct {
 	body   []byte
 	edits  []jsonscan.Edit
 	status int // of HTTP, where the protocol asks for another than 200
+	code   int // of the server's error; 0 for a result
 }
 
 // result is a reply of our own.

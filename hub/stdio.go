@@ -11,6 +11,7 @@ import (
 
 	"github.com/ctxgate/ctxgate/auth"
 	"github.com/ctxgate/ctxgate/fault"
+	"github.com/ctxgate/ctxgate/front"
 	"github.com/ctxgate/ctxgate/internal/frame"
 	"github.com/ctxgate/ctxgate/internal/membudget"
 	"github.com/ctxgate/ctxgate/mcp"
@@ -32,10 +33,13 @@ type stdio struct {
 	held   *session // the client: of the older era by initialize, of the newer one in name only
 	wg     sync.WaitGroup
 	memory *membudget.Scope // of the message that is being read
-	met    bool             // it has said who it is
 
 	greeting chan struct{} // closed when the reply to the last initialize is written; nil before there was one
 	attach   sync.Once     // gives the session this client's stdout
+
+	// Of the goroutine that reads:
+	met   bool   // the client has said who it is
+	token string // the last one that a request showed, for notifications
 }
 
 func (d *stdio) send(parts ...[]byte) error { return d.out.Send(parts...) }
@@ -66,7 +70,7 @@ func (h *Hub) ServeStdio(ctx context.Context, in io.Reader, out io.WriteCloser) 
 	case <-ctx.Done():
 	}
 	h.End()
-	d.drain(p.HTTP.DrainGrace.D(), stop)
+	d.drain(h.plan.Load().HTTP.DrainGrace.D(), stop)
 	return errors.Join(err, d.out.Close(lastWords))
 }
 
@@ -84,6 +88,7 @@ func (d *stdio) drain(grace time.Duration, stop func()) {
 
 func (d *stdio) read(ctx context.Context, in *frame.Reader) error {
 	for {
+		in.SetLimit(int64(d.hub.plan.Load().HTTP.MaxRequestBytes))
 		body, err := in.Next()
 		var big *frame.TooLarge
 		switch {
@@ -122,19 +127,20 @@ func (d *stdio) fail(id rpc.ID, err error) { _ = d.out.Send(appendFailure(nil, i
 // take serves one message. Requests are served beside each other, in order of their coming where
 // the order says who the client is. release is called when the message is served.
 func (d *stdio) take(ctx context.Context, body []byte, release func()) {
+	p, leave := d.hub.enter()
 	served := false
 	defer func() {
 		if !served {
+			leave()
 			release()
 		}
 	}()
-	p := d.hub.plan.Load()
 	parsed, err := rpc.ParseRequest(body, p.Hub.MaxDepth)
 	if errors.Is(err, rpc.ErrReply) {
 		d.hub.takeReply(d.held, body)
 		return
 	}
-	req := &request{Request: parsed, plan: p, who: d.held.who}
+	req := &request{Request: parsed, plan: p, leave: leave, who: d.held.who}
 	if err == nil {
 		req.params, err = mcp.ReadParams(parsed.Params)
 	}
@@ -142,9 +148,7 @@ func (d *stdio) take(ctx context.Context, body []byte, release func()) {
 		err = d.check(req)
 	}
 	if err != nil {
-		if req.ID.IsSet() || !req.IsNotification() || req.Method == "" {
-			d.fail(req.ID, err)
-		}
+		d.refuse(ctx, req, err)
 		return
 	}
 	d.meet(req)
@@ -166,6 +170,7 @@ func (d *stdio) take(ctx context.Context, body []byte, release func()) {
 	}
 	d.wg.Go(func() {
 		defer release()
+		defer leave()
 		defer done()
 		d.inTurn(call, req, greeted)
 	})
@@ -193,17 +198,40 @@ func (d *stdio) inTurn(ctx context.Context, req *request, greeted chan struct{})
 	d.serve(ctx, req)
 }
 
-// check refuses a wrong token; none at all is no harm here.
+// refuse answers what cannot be served. A notification has no answer.
+func (d *stdio) refuse(ctx context.Context, req *request, err error) {
+	ctx, write := logStdio(ctx, req)
+	noteFault(ctx, err)
+	write()
+	if req.ID.IsSet() || !req.IsNotification() || req.Method == "" {
+		d.fail(req.ID, err)
+	}
+}
+
+// logStdio begins the log line of a message, with what a request has over HTTP too.
+func logStdio(ctx context.Context, req *request) (context.Context, func(...slog.Attr)) {
+	return front.Call(ctx, slog.String("transport", "stdio"), slog.String("rpc", clip(req.Method)))
+}
+
+// check refuses a message without the token, where one is asked for (A8): initialize and ping too,
+// for each request is to carry it. The process may have been started with the token; then a message
+// needs none, and a wrong one is refused all the same. A notification may leave it out once a request
+// has shown it: clients that add it to their requests need not know how to add it to everything.
 func (d *stdio) check(req *request) error {
-	raw, ok := req.params.Get("proxy")
-	if !ok {
-		return nil
+	token := d.hub.deps.Token
+	if token == "" && req.IsNotification() {
+		token = d.token
 	}
-	if token, there := proxyToken(raw); there {
-		_, err := req.plan.gate.Check(token)
-		return err
+	if raw, ok := req.params.Get("proxy"); ok {
+		if said, there := proxyToken(raw); there {
+			token = said
+		}
 	}
-	return nil
+	_, err := req.plan.gate.Check(token)
+	if err == nil && !req.IsNotification() {
+		d.token = token
+	}
+	return err
 }
 
 // meet finds out what the client is: from initialize, or from the request itself. The servers are
@@ -239,25 +267,43 @@ func (d *stdio) meet(req *request) {
 		d.held.mute.Store(true)
 	}
 	d.met = true
-	d.hub.sessions.mu.Lock()
-	d.hub.sessions.one = d.held
-	d.hub.sessions.mu.Unlock()
-	for _, r := range req.plan.order {
-		r.StartFor(d.held.client, d.held)
+	d.hub.startFor(d.held)
+}
+
+// startFor starts the servers for the one client. A reload may be under way: it starts the servers of
+// its plan before this, and then they are started here, or after it, and then by itself.
+func (h *Hub) startFor(client *session) {
+	h.applying.Lock()
+	defer h.applying.Unlock()
+	if h.ended() {
+		return
+	}
+	h.sessions.mu.Lock()
+	h.sessions.one = client
+	h.sessions.mu.Unlock()
+	h.start(h.plan.Load())
+	if h.wanted != nil {
+		h.start(h.wanted)
 	}
 }
 
 func (d *stdio) serve(ctx context.Context, req *request) {
+	ctx, write := logStdio(ctx, req)
 	req.peer = &waiter{req: req, out: d}
 	var out reply
 	err := contained(func() (err error) {
 		out, err = d.answer(ctx, req)
 		return err
 	})
+	if err != nil {
+		noteFault(ctx, err)
+	} else {
+		front.Note(ctx, slog.Int("code", out.code))
+	}
+	write()
 	switch {
 	case ctx.Err() != nil && fault.KindOf(err) == fault.Canceled: // nobody waits for it
 	case err != nil:
-		slog.Debug("a request failed", "method", clip(req.Method), "error", err)
 		d.fail(req.ID, err)
 	case out.body != nil:
 		_ = d.out.Send(partsOf(out)...)
@@ -295,6 +341,7 @@ func (d *stdio) listen(ctx context.Context, req *request) (reply, error) {
 		return reply{}, err
 	}
 	defer l.stop()
+	req.leave() // a stream may outlive many plans
 	select {
 	case <-ctx.Done():
 		return reply{}, nil

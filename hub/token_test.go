@@ -93,12 +93,79 @@ func TestTokenA8(t *testing.T) {
 	}
 }
 
-// A8: who starts the gateway on stdio needs no token, and a wrong one is refused all the same.
-func TestTokenOnStdioA8(t *testing.T) {
+// withToken is a gateway whose process was started with a token.
+func withToken(token string) func(*setup) {
+	return func(s *setup) {
+		guarded(s)
+		s.token = token
+	}
+}
+
+// A8: on stdio too each request carries the token, initialize and ping among them, in both eras; without
+// it the refusal is the one of every other door, nothing is started and nothing reaches a server.
+func TestStdioWithoutTokenIsRefusedA8(t *testing.T) {
 	t.Parallel()
-	a := newFar(t, "a", mcp.EraModern, false)
+	const refused = `!{"code":-31401,"message":"a valid bearer token is required","data":{"reason":"unauthorized","retryable":false}}`
 	for _, era := range both {
-		c := onStdio(t, guarded, era, "{}", a)
+		a := newFar(t, "a", mcp.EraModern, false)
+		c := connectStdio(t, guarded, era, "{}", a)
+		for _, tt := range []struct{ method, params string }{
+			{mcp.Initialize, `{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":` + info},
+			{mcp.Ping, `{"x":1`}, {mcp.Discover, `{"x":1`}, {mcp.ToolsList, `{"x":1`}, {mcp.ToolsCall, `{"name":"a::x"`}, {mcp.Listen, `{"notifications":{}`}, {"none", `{"x":1`},
+		} {
+			for _, member := range []string{``, `,"proxy":{}`, `,"proxy":1`, `,"proxy":{"authToken":"wrong"}`, `,"proxy":{"authToken":""}`, `,"proxy":{"authToken":1}`} {
+				if got := c.ask(t, tt.method, tt.params+member+`}`); got != refused {
+					t.Errorf("%s with %q: got %s", tt.method, member, got)
+				}
+			}
+		}
+		c.tell(t, `{"jsonrpc":"2.0","method":"notifications/odd"}`) // nobody has shown the token yet
+		c.ask(t, mcp.Ping, `{"x":1}`)                               // after the notification
+		for _, method := range []string{mcp.Discover, mcp.Initialize, mcp.ToolsList, "notifications/odd"} {
+			if n := len(a.got(method)); n != 0 {
+				t.Errorf("the server got %d messages of %s", n, method)
+			}
+		}
+	}
+}
+
+// A8: a request with the token is served in both eras, and the token goes no further. A notification
+// may leave it out once a request has shown it.
+func TestStdioWithTokenIsServedA8(t *testing.T) {
+	t.Parallel()
+	const token = `,"proxy":{"authToken":"right"}}`
+	for _, era := range both {
+		a := newFar(t, "a", mcp.EraLegacy, true)
+		c := connectStdio(t, guarded, era, "{}", a)
+		if era == mcp.EraLegacy {
+			if got := c.ask(t, mcp.Initialize, `{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":`+info+token); got[0] == '!' {
+				t.Fatalf("got %s", got)
+			}
+			c.tell(t, `{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+		}
+		if got := c.ask(t, mcp.ToolsCall, `{"name":"a::x"`+token); got[0] == '!' {
+			t.Errorf("got %s", got)
+		}
+		if got := c.ask(t, mcp.ToolsCall, `{"name":"a::x"}`); !strings.HasPrefix(got, `!{"code":-31401,`) {
+			t.Errorf("the next one, without a token, got %s", got)
+		}
+		if era == mcp.EraLegacy {
+			c.tell(t, `{"jsonrpc":"2.0","method":"notifications/odd"}`)
+			a.await(t, "notifications/odd", 1)
+		}
+		if calls := a.got(mcp.ToolsCall); len(calls) != 1 || strings.Contains(calls[0].raw, "proxy") {
+			t.Errorf("the server got %v", calls)
+		}
+	}
+}
+
+// A8: a process that was started with the token serves its client without one; a wrong one in a
+// message is refused all the same, and so is everything once a reload has changed the token.
+func TestStdioStartedWithTokenA8(t *testing.T) {
+	t.Parallel()
+	for _, era := range both {
+		a := newFar(t, "a", mcp.EraModern, false)
+		c := onStdio(t, withToken("right"), era, "{}", a)
 		for member, ok := range map[string]bool{
 			``: true, `,"proxy":{}`: true, `,"proxy":{"authToken":"right"}`: true, `,"proxy":{"authToken":"wrong"}`: false, `,"proxy":{"authToken":""}`: false,
 		} {
@@ -107,15 +174,16 @@ func TestTokenOnStdioA8(t *testing.T) {
 				t.Errorf("%s: got %s", member, got)
 			}
 		}
-		for _, seen := range a.got(mcp.ToolsCall) {
-			if strings.Contains(seen.raw, "proxy") {
-				t.Errorf("the server got %s", seen.raw)
-			}
+		if calls := a.got(mcp.ToolsCall); len(calls) != 3 {
+			t.Errorf("%d calls", len(calls))
 		}
-		if len(a.got(mcp.ToolsCall)) != 3 {
-			t.Errorf("%d calls", len(a.got(mcp.ToolsCall)))
+		c.yard.apply(func(s *setup) { s.auth.Token = secret.Literal("rotated") })
+		if got := c.ask(t, mcp.ToolsCall, `{"name":"a::x"}`); !strings.HasPrefix(got, `!{"code":-31401,`) {
+			t.Errorf("after the token was changed: got %s", got)
 		}
-		a.forget()
+		if got := c.ask(t, mcp.ToolsCall, `{"name":"a::x","proxy":{"authToken":"rotated"}}`); got[0] == '!' {
+			t.Errorf("with the new token: got %s", got)
+		}
 	}
 }
 

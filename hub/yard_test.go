@@ -60,7 +60,7 @@ func build(t testing.TB, mend func(*setup), sole bool, fars ...*far) *yard {
 	y.meter = meter.New("test", func() (meter.Store, bool) { return meter.Store{}, true })
 	y.limiter = limit.New(y.set.limit, time.Now)
 	y.door, err = hub.New(y.settings(), hub.Deps{
-		Transport: transport, Recall: y.recall, Meter: y.meter, Limiter: y.limiter, Budget: y.budget, Secret: rootSecret, Env: os.Environ(), Sole: sole, Own: y.set.own, Version: "test",
+		Transport: transport, Recall: y.recall, Meter: y.meter, Limiter: y.limiter, Budget: y.budget, Secret: rootSecret, Env: os.Environ(), Sole: sole, Token: y.set.token, Own: y.set.own, Version: "test",
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -3,7 +3,9 @@ package upstream
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"time"
 
 	"github.com/ctxgate/ctxgate/fault"
 	"github.com/ctxgate/ctxgate/jsonscan"
@@ -44,14 +46,16 @@ func (c *Conn) newest(method string) *flight {
 
 // answer replies to a request of the server.
 func (c *Conn) answer(m rpc.Message, from *flight) {
-	id := m.MessageID()
+	id, began := m.MessageID(), time.Now()
 	reply, err := c.ask(m, from)
+	code := AnswerCode(reply, err)
+	LogRequest(c.server, m.Method, time.Since(began), code, err)
 	var msg []byte
 	switch {
-	case err != nil && (errors.Is(err, errNoMethod) || fault.KindOf(err) == fault.NoMethod):
-		msg = rpc.AppendError(nil, id, mcp.CodeMethodNotFound, "Method not found", "")
+	case err != nil && code == mcp.CodeMethodNotFound:
+		msg = rpc.AppendError(nil, id, code, "Method not found", "")
 	case err != nil:
-		msg = rpc.AppendError(nil, id, -32603, fault.PublicOf(err), fault.KindOf(err).String())
+		msg = rpc.AppendError(nil, id, code, fault.PublicOf(err), fault.KindOf(err).String())
 	case reply.IsError:
 		msg = replyWith(id, "error", reply.Error.Of(reply.Body))
 	default:
@@ -60,6 +64,35 @@ func (c *Conn) answer(m rpc.Message, from *flight) {
 	if err := c.wire.send(nil, msg); err != nil {
 		slog.Debug("an answer did not reach its server", "server", c.server, "error", err)
 	}
+}
+
+// AnswerCode is the JSON-RPC code of the answer that a server gets to its request; 0 for a result.
+func AnswerCode(reply rpc.Reply, err error) int {
+	switch {
+	case err != nil && (errors.Is(err, errNoMethod) || fault.KindOf(err) == fault.NoMethod):
+		return mcp.CodeMethodNotFound
+	case err != nil:
+		return codeInternal
+	}
+	return ErrorCode(reply)
+}
+
+const codeInternal = -32603
+
+// LogRequest writes the log line of a request that a server made: sampling, elicitation, roots. A ping
+// is answered by the gateway, as often as the server likes.
+func LogRequest(server, method string, took time.Duration, code int, err error) {
+	level := slog.LevelInfo
+	if method == mcp.Ping {
+		level = slog.LevelDebug
+	}
+	attrs := []slog.Attr{
+		slog.String("rpc", fmt.Sprintf("%.128s", method)), slog.String("server", server), slog.Duration("took", took.Round(time.Microsecond)), slog.Int("code", code),
+	}
+	if err != nil {
+		attrs = append(attrs, slog.String("fault", fault.KindOf(err).String()), slog.String("error", fmt.Sprintf("%.256s", err)))
+	}
+	slog.LogAttrs(context.Background(), level, "server request", attrs...)
 }
 
 func replyWith(id rpc.ID, member string, raw []byte) []byte {

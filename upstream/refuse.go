@@ -119,8 +119,14 @@ func (x *exchange) mends(ctx context.Context, t tongue, m rpc.Message) bool {
 	return !reflect.DeepEqual(before, x.head(t, x.f))
 }
 
-func codeOf(m rpc.Message) int {
-	fields, err := jsonscan.ReadFields(m.Body, m.Error)
+func codeOf(m rpc.Message) int { return ErrorCode(m.Reply) }
+
+// ErrorCode is the code of an error reply; 0 for a result.
+func ErrorCode(r rpc.Reply) int {
+	if !r.IsError {
+		return 0
+	}
+	fields, err := jsonscan.ReadFields(r.Body, r.Error)
 	if err != nil {
 		return 0
 	}

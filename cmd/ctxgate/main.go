@@ -128,8 +128,9 @@ func configFlag(cmd *cobra.Command) *string {
 	return path
 }
 
-// load finds, reads and checks the configuration and follows its secrets.
-func load(named string, mayBeAbsent bool) (config.Loaded, error) {
+// load finds, reads and checks the configuration and follows its secrets. The variables named in used
+// are read elsewhere.
+func load(named string, mayBeAbsent bool, used ...string) (config.Loaded, error) {
 	env := config.Env(os.Environ())
 	path, err := config.Find(named, env)
 	if mayBeAbsent && errors.Is(err, config.ErrNoFile) {
@@ -138,7 +139,7 @@ func load(named string, mayBeAbsent bool) (config.Loaded, error) {
 	if err != nil {
 		return config.Loaded{}, err
 	}
-	loaded, problems := config.Load(path, env)
+	loaded, problems := config.Load(path, env, used...)
 	if len(problems) == 0 {
 		problems = loaded.Resolve(env)
 	}

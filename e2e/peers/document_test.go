@@ -17,6 +17,7 @@ type inspection struct {
 	home    string
 	dir     string
 	era     era
+	env     []string // of the server; the Inspector does not pass its own on
 	command []string
 }
 
@@ -29,8 +30,12 @@ func (i inspection) ask(t *testing.T, args ...string) json.RawMessage {
 	t.Helper()
 	all := []string{
 		scoped(t, "inspector", "clients", "launcher", "build", "index.js"), "--cli",
-		"--format", "json", "--protocol-era", string(i.era), "--method",
+		"--format", "json", "--protocol-era", string(i.era),
 	}
+	for _, kv := range i.env {
+		all = append(all, "-e", kv)
+	}
+	all = append(all, "--method")
 	all = append(append(append(all, args...), "--"), i.command...)
 	ctx, cancel := context.WithTimeout(t.Context(), inspectorLimit)
 	defer cancel()
@@ -103,15 +108,15 @@ func (i inspection) echo(t *testing.T, name string) {
 
 // A1: the configuration of the user's document loads and runs as it is, under the Inspector, as
 // the document says to check it. A2: what it starts, npx and all, ends with it. A10: if a log line
-// were on stdout, the Inspector would not understand a word. The token of that configuration is
-// for strangers: who starts the process is none.
+// were on stdout, the Inspector would not understand a word. A8: the token of that configuration is in
+// the environment, in the variable of the document's own example.
 func TestDocument(t *testing.T) {
 	for _, e := range []era{legacy, modern} {
 		t.Run(e.version(), func(t *testing.T) {
 			t.Parallel() // a call waits for servers to come and go
 			// npx finds the package where the working directory has it installed.
 			module(t, ".bin", "mcp-server-everything")
-			i := inspection{home: t.TempDir(), dir: npm(t), era: e, command: []string{ctxgate.path(t), "stdio", "--config", document(t)}}
+			i := inspection{home: t.TempDir(), dir: npm(t), era: e, env: []string{"AUTH_TOKEN=optional-shared-secret"}, command: []string{ctxgate.path(t), "stdio", "--config", document(t)}}
 			defer alone(t, i.home)
 			i.names(t, "everything::", "proxy://resource/")
 			i.echo(t, "everything::echo")
@@ -129,15 +134,17 @@ func document(t *testing.T) string {
 	return file
 }
 
-// A8 over stdio: no token is needed, but a wrong one is refused.
+// A8 over stdio: each request carries the token, or is refused.
 func TestDocumentToken(t *testing.T) {
 	t.Parallel()
 	const hello = `{"jsonrpc":"2.0","id":%d,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"x","version":"1"}%s}}`
 	got := converse(t,
 		fmt.Sprintf(hello, 1, `,"proxy":{"authToken":"guess"}`),
-		fmt.Sprintf(hello, 2, `,"proxy":{"authToken":"optional-shared-secret"}`),
-		`{"jsonrpc":"2.0","id":3,"method":"ping"}`)
-	for i, want := range []string{`"error"`, `"result"`, `"result"`} {
+		fmt.Sprintf(hello, 2, ``),
+		fmt.Sprintf(hello, 3, `,"proxy":{"authToken":"optional-shared-secret"}`),
+		`{"jsonrpc":"2.0","id":4,"method":"ping"}`,
+		`{"jsonrpc":"2.0","id":5,"method":"ping","params":{"proxy":{"authToken":"optional-shared-secret"}}}`)
+	for i, want := range []string{`"error"`, `"error"`, `"result"`, `"error"`, `"result"`} {
 		if !strings.Contains(got[i], want) {
 			t.Errorf("answer %d: %s, want %s", i+1, cut(got[i], 500), want)
 		}

@@ -44,6 +44,9 @@ func (r *Reader) Charge(to *membudget.Scope) { r.memory = to }
 // Charged is what the scope holds for the message that Next gave last.
 func (r *Reader) Charged() int64 { return r.charged }
 
+// SetLimit changes the size of the largest message. It is for who calls Next, between two calls.
+func (r *Reader) SetLimit(maxFrame int64) { r.limit = maxFrame }
+
 // Framing is what the peer was found to speak; Newline until it has said otherwise.
 func (r *Reader) Framing() Framing { return Framing(r.framing.Load()) }
 
