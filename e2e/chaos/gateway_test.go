@@ -3,6 +3,7 @@
 package chaos
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"errors"
@@ -42,6 +43,7 @@ type site struct {
 	book             *ledger
 	head             string // further keys of the top level
 	tail             string // further sections
+	state            string // keys of [state]; default: in memory
 	servers          []server
 }
 
@@ -55,7 +57,7 @@ func newSite(t *testing.T, book *ledger, servers ...server) *site {
 func (s *site) text() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "listen = \"127.0.0.1:0\"\ndata_dir = %q\nlog_level = \"INFO\"\n%s\n", filepath.Join(s.dir, "data"), s.head)
-	fmt.Fprintf(&b, "[admin]\nlisten = \"\"\n[mcp_pruner]\nlisten = \"\"\n[state]\ndriver = \"memory\"\n%s\n", s.tail)
+	fmt.Fprintf(&b, "[admin]\nlisten = \"\"\n[mcp_pruner]\nlisten = \"\"\n[state]\n%s\n%s\n", cmp.Or(s.state, `driver = "memory"`), s.tail)
 	for _, v := range s.servers {
 		fmt.Fprintf(&b, "\n[[servers]]\nid = %q\n", v.id)
 		if v.command != nil {

@@ -152,7 +152,7 @@ func sweepForAPut(d *driver) {
 // sweepLargeGroup is one that no driver removes in one short step: it is gone at once all the same.
 func sweepLargeGroup(d *driver) {
 	var large []state.Item
-	for i := range 40 {
+	for i := range 18 {
 		large = append(large, item(fmt.Sprintf("part %02d", i), "large", strings.Repeat("x", 1<<20)))
 	}
 	d.put(lease(0, 100), large...)
