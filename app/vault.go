@@ -52,7 +52,7 @@ func openDriver(ctx context.Context, cfg config.Config) (state.Driver, error) {
 		if path == "" {
 			path = filepath.Join(cfg.DataDir, "ctxgate.db")
 		}
-		return sqlite.Open(ctx, path)
+		return sqlite.Follow(ctx, path)
 	}
 	return nil, fmt.Errorf("the store %q is not in this version", cfg.State.Driver)
 }

@@ -13,7 +13,6 @@ import (
 	"github.com/ctxgate/ctxgate/recall"
 )
 
-// origin is where the pruner's originals came from.
 // Origin is where the originals of the pruner come from. A configured server may be called pruner,
 // too: it is not the same.
 var Origin = recall.Origin{Server: recall.OwnOrigin("pruner"), Tool: toolPrune}

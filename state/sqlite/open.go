@@ -58,7 +58,10 @@ func open(ctx context.Context, path string) (_ *Driver, err error) {
 	if err := create(path); err != nil {
 		return nil, err
 	}
-	d := &Driver{}
+	d := &Driver{path: path}
+	if d.opened, err = os.Stat(path); err != nil {
+		return nil, err
+	}
 	defer func() {
 		if err != nil {
 			_ = d.closeAll()

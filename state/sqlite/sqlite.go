@@ -2,7 +2,8 @@
 // processes may use at once.
 //
 // Read sqlite.go for the operations, writer.go for how concurrent writes share one commit,
-// sweep.go for how room is made, open.go and schema.sql for the file.
+// sweep.go for how room is made, open.go and schema*.sql for the file, reopen.go for what happens
+// when it is replaced.
 //
 // Invariants:
 //   - A write is acknowledged after its transaction was committed and synced (WAL,
@@ -21,6 +22,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -34,6 +36,9 @@ import (
 
 // Driver keeps items in one SQLite file. Make one with [Open].
 type Driver struct {
+	path   string
+	opened os.FileInfo // the file that was at the path
+
 	writer  *writer
 	conn    *sql.Conn // the writer's, the only one of writing
 	writing *sql.DB
@@ -130,7 +135,7 @@ func (d *Driver) Epoch(ctx context.Context) (state.Epoch, error) {
 		return 0, classify(err)
 	}
 	if writes < had && d.writes.CompareAndSwap(had, writes) {
-		err := d.writer.submit(ctx, 0, func(w *writer) error { return w.newEpoch.QueryRow().Scan(&epoch) })
+		err := d.writer.submit(ctx, 0, func(w *writer) error { return w.newEpoch.QueryRowContext(context.Background()).Scan(&epoch) })
 		return state.Epoch(epoch), classify(err)
 	}
 	for had < writes && !d.writes.CompareAndSwap(had, writes) {
