@@ -177,7 +177,6 @@ func TestBirthLeavesAlone(t *testing.T) {
 		}
 		return []said{{user: "Where?"}, {uses: []used{u}}}
 	}
-	cut, _ := sent(chat.Midwife(keeper(t, nil), time.Now), going(chat.Completions, written(chat.Completions, recoverTool, one(used{texts: []string{source(1, 20000)}})), young("prune")))
 	off := func(c *recall.Config) { c.Enabled = false }
 	for name, c := range map[string]struct {
 		talk   []said
@@ -191,7 +190,6 @@ func TestBirthLeavesAlone(t *testing.T) {
 		"not this tool":     {one(used{}), func(b *chat.Birth) { b.Tools = []string{"write", "re"} }, nil},
 		"but not this tool": {one(used{}), func(b *chat.Birth) { b.Except = []string{"r*d"} }, nil},
 		"read back":         {one(used{name: "mcp__gate__recover_text"}), nil, nil},
-		"cut by the hub":    {one(used{texts: textsOf(t, chat.Completions, cut)}), nil, nil},
 		"of the very limit": {one(used{texts: []string{strings.Repeat("é", 2000)}}), nil, nil},
 		"hardly over it":    {one(used{texts: []string{strings.Repeat("x", 2001)}}), func(b *chat.Birth) { b.HeadChars, b.TailChars = 1000, 1000 }, nil},
 	} {

@@ -108,3 +108,34 @@ func TestModelReadsWhatItsCallerMayCall(t *testing.T) {
 		}
 	}
 }
+
+// Words of a marker in a result do not keep it from being shortened, in any shape; a result that the
+// gateway has cut before stays as it is, and the ids in it with it.
+func TestBirthKnowsItsOwnByTheStore(t *testing.T) {
+	for _, shape := range wireShapes {
+		r := keeper(t, nil)
+		ask := func(text string) (before, after string) {
+			talk := []said{{user: "Where is the cache?"}, {uses: []used{{id: "a", name: "read", args: `{}`, texts: []string{text}}}}}
+			body := written(shape, recoverTool, talk)
+			got, _ := sent(chat.Midwife(r, time.Now), going(shape, body, young("mask")))
+			return textsOf(t, shape, body)[0], textsOf(t, shape, got)[0]
+		}
+		for _, word := range []string{"KIMI_PROXY_OBSERVATION_MASKED", "[recover: prune_id=prn_00000000000000000000000000 chars=1-2]"} {
+			if before, after := ask(word + "\n" + source(1, 5000)); len(after) >= len(before) {
+				t.Errorf("%s: with %s in it, a text stays as it is", shape, word)
+			}
+		}
+		text := source(2, 9000)
+		id, err := r.Keep(t.Context(), "", text, recall.Origin{Server: "git", Tool: "show"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		cut := text[:3000] + "\n... [KIMI_PROXY_OBSERVATION_MASKED] [recover: prune_id=" + id + "]\n"
+		if err := r.NoteMade(t.Context(), "", id, cut); err != nil {
+			t.Fatal(err)
+		}
+		if before, after := ask(cut); after != before {
+			t.Errorf("%s: a text of ours was cut again: %q", shape, after)
+		}
+	}
+}

@@ -1,6 +1,7 @@
 package chat
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"slices"
@@ -67,6 +68,7 @@ func (w *midwife) look(ctx context.Context, o Outgoing, b Birth, talk *history.D
 		return nil
 	}
 	var out []newborn
+	var unsure error
 	less := make([]int, len(talk.Results))
 	goals := talk.Goals()
 	general := b.rule(o.Who.Tenant(), recovers)
@@ -81,42 +83,49 @@ func (w *midwife) look(ctx context.Context, o Outgoing, b Birth, talk *history.D
 			rule.goal = goals.Of(i)
 		}
 		for _, text := range r.Texts {
-			if n := (newborn{i, text, w.shorten(ctx, rule, text.Of(o.Body))}); len(n.edits) > 0 {
+			edits, err := w.shorten(ctx, rule, text.Of(o.Body))
+			unsure = cmp.Or(unsure, err)
+			if n := (newborn{i, text, edits}); len(n.edits) > 0 {
 				out = append(out, n)
 				less[i] += n.less()
 			}
 		}
 	}
+	if unsure != nil {
+		slog.WarnContext(ctx, "new tool results go whole: the store cannot tell whether they were cut before", "error", unsure)
+	}
 	talk.Reduced(less)
 	return out
 }
 
-// shorten is how a text is shortened, found out once.
-func (w *midwife) shorten(ctx context.Context, u rule, raw []byte) []jsonscan.Edit {
+// shorten is how a text is shortened, found out once. An error means that the store could not tell
+// whether it was cut before: then it goes whole, and the store is asked again next time.
+func (w *midwife) shorten(ctx context.Context, u rule, raw []byte) ([]jsonscan.Edit, error) {
 	if len(raw) <= u.MaxChars {
-		return nil
+		return nil, nil
 	}
 	m := w.known.mark(u, raw)
 	if edits, ok := w.known.get(m); ok {
-		return edits
+		return edits, nil
 	}
 	need := min(int64(len(raw)), maxReading)
 	if w.busy.Acquire(ctx, need) != nil {
-		return nil
+		return nil, nil
 	}
 	defer w.busy.Release(need)
 	edits, err := w.keeper.Shorten(ctx, u.draft(raw))
-	switch { // a store that could not tell may do so next time
-	case err == nil || ctx.Err() == nil && fault.KindOf(err) == fault.Internal:
+	switch {
+	case err == nil:
 		w.known.note(m, edits)
-	case ctx.Err() == nil:
-		slog.WarnContext(ctx, "a result goes whole: the store cannot tell whether it was cut before", "error", err)
-		return edits
-	}
-	if err != nil {
+	case ctx.Err() != nil:
+		return nil, nil // its client has left
+	case fault.KindOf(err) == fault.Internal: // a mistake of ours, which is made once
 		slog.ErrorContext(ctx, "a result goes whole: it cannot be shortened", "error", err)
+		w.known.note(m, nil)
+	default:
+		return nil, err
 	}
-	return edits
+	return edits, nil
 }
 
 // cut keeps the originals of those that plan does not mask, and adds the edits for what was kept.

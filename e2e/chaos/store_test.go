@@ -154,7 +154,7 @@ func (w *window) run(g *gateway, client *http.Client, rate int, length time.Dura
 // at the cap is at most twice that below it.
 func TestStoreAtItsCap(t *testing.T) {
 	up := texter(t)
-	size := int64(pick(48, 512)) << 20
+	size := int64(pick(24, 512)) << 20
 	windows, length := pick(4, 60), time.Duration(pick(1, 2))*time.Second
 	below, at := storeSite(t, up, 4*size), storeSite(t, up, size)
 	below.fill(t, size/100*99)

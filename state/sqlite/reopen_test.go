@@ -7,7 +7,6 @@ import (
 
 	"github.com/ctxgate/ctxgate/fault"
 	"github.com/ctxgate/ctxgate/state"
-	"github.com/ctxgate/ctxgate/state/statetest"
 )
 
 func mustFollow(t *testing.T, path string) *Following {
@@ -18,10 +17,6 @@ func mustFollow(t *testing.T, path string) *Following {
 	}
 	t.Cleanup(func() { _ = f.Close() })
 	return f
-}
-
-func TestFollowing(t *testing.T) {
-	statetest.Test(t, func(t *testing.T) state.Driver { return mustFollow(t, filepath.Join(t.TempDir(), "store.db")) })
 }
 
 // A file that is removed, or replaced by another, is not written to any more: what is acknowledged is

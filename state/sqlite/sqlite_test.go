@@ -10,7 +10,7 @@ import (
 
 func TestDriver(t *testing.T) {
 	statetest.Test(t, func(t *testing.T) state.Driver {
-		return mustOpen(t, filepath.Join(t.TempDir(), "store.db"))
+		return mustFollow(t, filepath.Join(t.TempDir(), "store.db"))
 	})
 }
 

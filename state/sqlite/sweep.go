@@ -19,6 +19,7 @@ const (
 	stepPages     = 256
 	stepTakes     = 4 * time.Millisecond // what a step should take
 	maxPause      = 100 * time.Millisecond
+	restFactor    = 3 // how much longer the rest after a step is than the step
 )
 
 // pace is how large the next step is; the writer's goroutine owns it.
@@ -55,7 +56,7 @@ func (d *Driver) Sweep(ctx context.Context, sweep state.Sweep) (state.Swept, err
 		all.Groups += step.Groups
 		all.Bytes += step.Bytes
 		if sweep.Need == 0 && more {
-			pause(ctx, min(time.Since(began), maxPause))
+			pause(ctx, min(restFactor*time.Since(began), maxPause))
 		}
 	}
 	if sweep.Need > 0 {
@@ -203,7 +204,7 @@ func (d *Driver) shrink(ctx context.Context) error {
 			return err
 		}
 		if more {
-			pause(ctx, min(time.Since(began), maxPause))
+			pause(ctx, min(restFactor*time.Since(began), maxPause))
 		}
 	}
 	return nil
