@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"runtime/debug"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/ctxgate/ctxgate/auth"
@@ -205,7 +206,11 @@ func (d *Door) remember(ctx context.Context, c *call, notes ...recall.Note) {
 func (d *Door) answers(ctx context.Context, c *call, round *rounds.Round, last bool) []rounds.Answer {
 	out := make([]rounds.Answer, len(round.Calls))
 	for i, call := range round.Calls {
-		text, err := d.readBack(ctx, c.who, call.Args, c.reads.MaxChars/len(out))
+		var text string
+		err := errManyCalls
+		if i < maxCalls {
+			text, err = d.readBack(ctx, c.who, call.Args, c.reads.MaxChars/min(len(out), maxCalls))
+		}
 		if err != nil {
 			slog.DebugContext(ctx, "a model cannot read back", "error", err)
 			text = unread(err)
@@ -217,6 +222,11 @@ func (d *Door) answers(ctx context.Context, c *call, round *rounds.Round, last b
 	}
 	return out
 }
+
+// maxCalls is how many calls of one round are answered: each may cost a search.
+const maxCalls = 16
+
+var errManyCalls error = fault.New(fault.BadParams, "too many calls at once; at most "+strconv.Itoa(maxCalls)+" are answered, call again")
 
 // lastOne spares the model a call that nobody would answer.
 const lastOne = "\n[You have read back as often as you can before you answer: go on with what you know.]"

@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/ctxgate/ctxgate/front"
+	"github.com/ctxgate/ctxgate/internal/membudget"
 	"github.com/ctxgate/ctxgate/prune"
 	"github.com/ctxgate/ctxgate/recall"
 )
@@ -55,8 +56,16 @@ const (
 // it, and show the cut only when both are done.
 func (s *Server) prune(ctx context.Context, tenant string, raw []byte) ([]byte, error) {
 	began := time.Now()
+	scope := membudget.From(ctx)
+	if err := scope.Take(int64(len(raw))); err != nil { // the text, decoded
+		return nil, err
+	}
 	j, err := readJob(raw)
 	if err != nil {
+		return nil, err
+	}
+	working := bytesPerLine * int64(j.lines)
+	if err := scope.Take(working); err != nil {
 		return nil, err
 	}
 	p := s.plan.Load()
@@ -64,6 +73,7 @@ func (s *Server) prune(ctx context.Context, tenant string, raw []byte) ([]byte, 
 	await := s.start(ctx, p, j)
 	_, err = s.deps.Recall.Keep(ctx, tenant, j.text, Origin)
 	out := await()
+	scope.Give(working)
 	if err != nil && ctx.Err() == nil {
 		slog.WarnContext(ctx, "an original could not be kept: its text is not pruned", "error", err)
 	}
@@ -75,6 +85,9 @@ func (s *Server) prune(ctx context.Context, tenant string, raw []byte) ([]byte, 
 		ID: j.id, Text: j.text, Pruned: out.pruned, Blocks: out.blocks, Backend: p.backend(),
 		Fallback: out.fallback, Warnings: out.warnings, Took: time.Since(began), opinion: out.opinion,
 	}
+	if err := scope.Take(r.size()); err != nil {
+		return nil, err
+	}
 	document := r.JSON()
 	if out.pruned != nil {
 		// The result is one of ours: no other part of the gateway that sees it is to cut it again.
@@ -84,6 +97,9 @@ func (s *Server) prune(ctx context.Context, tenant string, raw []byte) ([]byte, 
 	}
 	return toolResult(document), nil
 }
+
+// bytesPerLine is about how much memory it takes to read and cut a text, for each of its lines.
+const bytesPerLine = 160
 
 // maxLimit is the longest a call can ask to be given: longer than any takes.
 const maxLimit = time.Hour

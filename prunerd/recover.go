@@ -33,7 +33,7 @@ func (s *Server) recover(ctx context.Context, tenant string, raw []byte) ([]byte
 	if err != nil {
 		return nil, unread(ctx, err, want.ID)
 	}
-	if err := membudget.From(ctx).Take(resultSize(got.Text, len(want.Ranges))); err != nil {
+	if err := membudget.From(ctx).Take(resultSize(jsonscan.RawLen(got.Text), rangeSize*len(want.Ranges))); err != nil {
 		return nil, unread(ctx, err, want.ID)
 	}
 	return toolResult(recovered(original.ID, want, got)), nil
@@ -42,13 +42,13 @@ func (s *Server) recover(ctx context.Context, tenant string, raw []byte) ([]byte
 // isOwn says whether a text came from the pruner: what other servers' results made is not its own.
 func isOwn(o recall.Origin) bool { return o.Server == Origin.Server }
 
-// resultSize is how much memory the reply to a reading takes while it is made, or a little more: a
-// copy of the text, the document, the result that has the document twice, once quoted, and the reply
-// around it.
-func resultSize(text []byte, ranges int) int64 {
-	document := jsonscan.RawLen(text) + 64*ranges + 512
-	return int64(len(text) + 6*document)
-}
+// resultSize is how much memory a reply takes while it is made, or a little more, by the size of the
+// quoted text in it and of what else it says: a copy of the text, the document, the result that has
+// the document twice, once quoted, and the reply around that.
+func resultSize(text, more int) int64 { return 7 * int64(text+more+512) }
+
+// rangeSize is the most that a range takes in a document.
+const rangeSize = 64
 
 // unread is why an original cannot be read, in the words of the document.
 func unread(ctx context.Context, err error, id string) error {

@@ -35,6 +35,18 @@ type Report struct {
 	opinion *opinion
 }
 
+// blockSize is the most that the annotation of a block takes in a document.
+const blockSize = 400
+
+// size is how much memory the reply takes while it is made.
+func (r *Report) size() int64 {
+	text := jsonscan.RawLen(r.Pruned)
+	if r.Pruned == nil {
+		text = 2 * len(r.Text) // most escapes are of two bytes
+	}
+	return resultSize(text, blockSize*len(r.Blocks))
+}
+
 // JSON writes the document.
 func (r *Report) JSON() []byte {
 	text := r.Text
