@@ -98,6 +98,7 @@ func (p *plan) with(stand map[*upstream.Remote]*upstream.Remote) *plan {
 func (h *Hub) install(next *plan) {
 	old := h.plan.Load()
 	h.plan.Store(next)
+	h.streams.recheck(next.gate)
 	h.shelves.replan(next)
 	h.rehome(next)
 	grace := next.HTTP.DrainGrace.D()

@@ -27,6 +27,9 @@ func isBatch(body []byte) bool {
 // postBatch serves the messages of an array beside each other and answers with an array.
 func (h *Hub) postBatch(w http.ResponseWriter, r *http.Request, p *plan, body []byte) {
 	reqs, replies, err := h.readBatch(w, r, p, body)
+	if reqs.held != nil {
+		defer h.sessions.release(reqs.held)
+	}
 	if err != nil {
 		h.refuseHTTP(w, r, mcp.EraLegacy, sessionStatus(err), rpc.ID{}, err)
 		return
@@ -74,7 +77,12 @@ func (h *Hub) readBatch(w http.ResponseWriter, r *http.Request, p *plan, body []
 			return err
 		}
 		req.via = visitOf(r, req.who)
-		if b.held, err = h.sessionOf(r, req); err != nil {
+		if b.held == nil {
+			b.held, err = h.sessionOf(r, req)
+		} else if req.who.Tenant() != b.held.who.Tenant() || req.who.Subject() != b.held.who.Subject() {
+			err = errNoSession
+		}
+		if err != nil {
 			return err
 		}
 		if b.held.client.Version != mcp.V20250326 || one.Method == mcp.Initialize {
@@ -108,7 +116,7 @@ func (h *Hub) serveBatch(ctx context.Context, b batch) [][]byte {
 		wg.Go(func() {
 			ctx, done := b.held.begin(ctx, req.ID)
 			defer done()
-			req.peer = &waiter{req: req, out: b.held}
+			req.peer = &waiter{hub: h, req: req, out: b.held}
 			var out reply
 			err := contained(func() (err error) {
 				out, err = h.serve(ctx, req)

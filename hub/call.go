@@ -37,6 +37,9 @@ func (h *Hub) call(ctx context.Context, req *request) (reply, error) {
 	if to.own != nil {
 		return h.callOwn(ctx, req, to)
 	}
+	if req.held != nil {
+		h.sessions.use(req.held, to.server())
+	}
 	var mine []jsonscan.Change
 	to.goal, mine = h.takeFocus(ctx, req, to.server(), to.name)
 	to.changes = append(to.changes, mine...)

@@ -25,7 +25,11 @@ type Config struct {
 	// How long a session of an older client lives; a duration. Default 24h. Zero is refused.
 	SessionTTL unit.Duration `key:"session_ttl"`
 
-	// The most sessions and streams of clients that are held at once. Default 10000.
+	// The most sessions of older clients that are held at once, and the most streams of newer
+	// ones. One caller (a token at an address) may have half of them. Where there are too many, the
+	// session that was used longest ago is let go, unless it is in use (a request, an open stream, a
+	// subscription); its id stays good, but what waited for it, its log level and which servers it has
+	// called are forgotten. Default 10000.
 	MaxSessions int `key:"max_sessions" min:"1"`
 
 	// The longest a server may wait for a client's answer to its question; a duration. Default

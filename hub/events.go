@@ -18,16 +18,16 @@ func (h *Hub) Updated(l *upstream.Lane, note rpc.Message) {
 	if err != nil {
 		return
 	}
-	h.subs.tell(l, params.Text("uri"), note)
+	h.subs.tell(l, params.Text("uri"), &update{hub: h, server: l.Server(), note: note})
 }
 
-// Said passes on what a server says to nobody in particular (A7): to all who may call it.
+// Said passes on what a server says outside any call (A7): to the sessions that use it. A session
+// uses a server when it came by the server's own path, has called a tool, prompt, resource or completion of it,
+// or is subscribed to a resource of it. On stdin and stdout the one client hears everything.
 func (h *Hub) Said(l *upstream.Lane, note rpc.Message) {
-	h.sessions.each(func(s *session) {
-		if l.Shared() && (s.only == "" || s.only == l.Server()) {
-			s.Notify(l.Server(), note)
-		}
-	})
+	if l.Shared() {
+		h.passOn(l.Server(), h.sessions.using(l.Server()), note)
+	}
 }
 
 // Turned notes that a server came or went.

@@ -10,8 +10,9 @@
 // is meant; shelf.go and offer.go read what servers offer, catalog.go lays it out under names.go's
 // names, list.go pages it; park.go takes a server's question to the client that caused it; apply.go
 // is a reload; subscribe.go, events.go and shown.go tell clients what changed. http.go, stream.go and stdio.go are the
-// doors, modern.go and legacy.go the two eras at them (legacy.go and session.go go when the older
-// era does); relay.go is the gateway of one message, recover.go the tool that reads back, own.go the
+// doors, modern.go and legacy.go the two eras at them (legacy.go, session.go and sessions.go, the table of
+// sessions, go when the older era does; message.go is what waits for several of them at once and streams.go what is open
+// for long); relay.go is the gateway of one message, recover.go the tool that reads back, own.go the
 // servers that are part of the gateway, policy.go says how a tool's strings are cut, focus.go by
 // what a call looks for, errors.go what a failure looks like.
 //
@@ -56,6 +57,8 @@ type Hub struct {
 
 	shelves  shelves
 	sessions sessions
+	notes    notes
+	streams  streams
 	listens  listens
 	lot      lot
 	subs     subscriptions
@@ -210,6 +213,8 @@ func (h *Hub) Close() {
 	}
 	wg.Wait()
 	h.retiring.Wait()
+	h.sessions.close()
+	h.notes.release()
 	h.lot.close()
 	h.shelves.forget()
 }

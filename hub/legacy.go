@@ -1,10 +1,12 @@
 package hub
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"net/http"
 
+	"github.com/ctxgate/ctxgate/auth"
 	"github.com/ctxgate/ctxgate/fault"
 	"github.com/ctxgate/ctxgate/front"
 	"github.com/ctxgate/ctxgate/jsonscan"
@@ -27,6 +29,7 @@ func (h *Hub) postLegacy(w http.ResponseWriter, r *http.Request, req *request, b
 		h.refuseHTTP(w, r, mcp.EraLegacy, sessionStatus(err), req.ID, err)
 		return
 	}
+	defer h.sessions.release(held)
 	req.join(held)
 	switch {
 	case isReply:
@@ -41,7 +44,7 @@ func (h *Hub) postLegacy(w http.ResponseWriter, r *http.Request, req *request, b
 		w.WriteHeader(http.StatusAccepted)
 	default:
 		s := newStream(w, r, req.plan.HTTP)
-		req.peer = &waiter{req: req, out: s}
+		req.peer = &waiter{hub: h, req: req, out: s}
 		ctx, done := held.begin(context.WithoutCancel(r.Context()), req.ID)
 		defer done()
 		h.answerHTTP(ctx, w, s, req)
@@ -65,7 +68,7 @@ func (r *request) join(held *session) {
 	held.received(r)
 }
 
-// sessionOf finds the session that a request names.
+// sessionOf finds the session that a request names. It is in use until it is released.
 func (h *Hub) sessionOf(r *http.Request, req *request) (*session, error) {
 	id := r.Header.Get(mcp.HeaderSession)
 	if id == "" {
@@ -74,7 +77,7 @@ func (h *Hub) sessionOf(r *http.Request, req *request) (*session, error) {
 	if v := r.Header.Get(mcp.HeaderVersion); v != "" && mcp.EraOf(v) != mcp.EraLegacy {
 		return nil, fault.New(fault.Invalid, "the protocol version is not one of the session's")
 	}
-	return h.session(id, req.who, req.only)
+	return h.session(id, req.who, req.only, req.via.caller)
 }
 
 // initializeHTTP begins a session.
@@ -83,16 +86,18 @@ func (h *Hub) initializeHTTP(w http.ResponseWriter, r *http.Request, req *reques
 		h.refuseHTTP(w, r, mcp.EraLegacy, 0, req.ID, fault.New(fault.Invalid, "initialize must have an id"))
 		return
 	}
+	var id string
 	err := h.admit(req.plan, req)
 	if err == nil {
 		req.client = clientOf(req.params)
-		req.held, err = h.openSession(req.who, req.client, req.only)
+		req.held, id, err = h.openSession(req.who, req.client, req.only, req.via.caller)
 	}
 	if err != nil {
-		h.refuseHTTP(w, r, mcp.EraLegacy, 0, req.ID, err)
+		h.refuseHTTP(w, r, mcp.EraLegacy, sessionStatus(err), req.ID, err)
 		return
 	}
-	w.Header().Set(mcp.HeaderSession, req.held.id)
+	defer h.sessions.release(req.held)
+	w.Header().Set(mcp.HeaderSession, id)
 	newStream(w, r, req.plan.HTTP).finish(http.StatusOK, h.greeting(r.Context(), req))
 }
 
@@ -100,10 +105,10 @@ func (h *Hub) initializeHTTP(w http.ResponseWriter, r *http.Request, req *reques
 func clientOf(params mcp.Params) mcp.Client {
 	c := mcp.Client{Version: mcp.Negotiate(params.Text("protocolVersion")), Capabilities: []byte("{}")}
 	if raw, ok := params.Get("capabilities"); ok && raw[0] == '{' {
-		c.Capabilities = raw
+		c.Capabilities = bytes.Clone(raw) // it outlives the request
 	}
 	if raw, ok := params.Get("clientInfo"); ok && raw[0] == '{' {
-		c.Info = raw
+		c.Info = bytes.Clone(raw)
 	}
 	return c
 }
@@ -143,10 +148,11 @@ func (h *Hub) heed(req *request) {
 
 // serveGet opens the stream for what belongs to no request.
 func (h *Hub) serveGet(w http.ResponseWriter, r *http.Request) {
-	held, err := h.streamSession(w, r)
+	held, who, err := h.streamSession(w, r)
 	if err != nil {
 		return
 	}
+	defer h.sessions.release(held)
 	front.BodyRead(w) // there is none, and the stream has no end
 	s := newStream(w, r, h.plan.Load().HTTP)
 	if !s.accepts {
@@ -154,7 +160,13 @@ func (h *Hub) serveGet(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.manual = true
-	if err := held.listen(s); err != nil {
+	done, err := h.streams.open(h, s, who)
+	if err == nil {
+		defer done()
+		err = held.listen(s)
+	}
+	if err != nil {
+		s.discard()
 		h.refuseHTTP(w, r, mcp.EraLegacy, 0, rpc.ID{}, err)
 		return
 	}
@@ -164,10 +176,11 @@ func (h *Hub) serveGet(w http.ResponseWriter, r *http.Request) {
 
 // serveDelete ends a session.
 func (h *Hub) serveDelete(w http.ResponseWriter, r *http.Request) {
-	held, err := h.streamSession(w, r)
+	held, _, err := h.streamSession(w, r)
 	if err != nil {
 		return
 	}
+	defer h.sessions.release(held)
 	h.sessions.end(h, held)
 	w.WriteHeader(http.StatusNoContent)
 }
@@ -175,27 +188,28 @@ func (h *Hub) serveDelete(w http.ResponseWriter, r *http.Request) {
 var errNoGet = errors.New("refused")
 
 // streamSession finds the session of a request that has no body. The newer era has none, and so
-// nothing here.
-func (h *Hub) streamSession(w http.ResponseWriter, r *http.Request) (*session, error) {
+// nothing here. The session is in use until it is released.
+func (h *Hub) streamSession(w http.ResponseWriter, r *http.Request) (*session, auth.Caller, error) {
 	p := h.plan.Load()
 	who, err := h.identify(w, r, p, mcp.Params{})
 	if err != nil {
 		h.refuseHTTP(w, r, mcp.EraLegacy, 0, rpc.ID{}, err)
-		return nil, errNoGet
+		return nil, who, errNoGet
 	}
 	req := &request{who: who, via: visitOf(r, who), only: r.PathValue("server"), plan: p}
 	if r.Header.Get(mcp.HeaderSession) == "" || mcp.EraOf(r.Header.Get(mcp.HeaderVersion)) == mcp.EraModern {
 		w.Header().Set("Allow", http.MethodPost)
 		h.refuseHTTP(w, r, mcp.EraLegacy, http.StatusMethodNotAllowed, rpc.ID{}, fault.New(fault.Invalid, "there is no session to serve"))
-		return nil, errNoGet
+		return nil, who, errNoGet
 	}
 	held, err := h.sessionOf(r, req)
 	if err == nil && req.only != "" && !p.serves(req.only) {
+		h.sessions.release(held)
 		err = fault.New(fault.NotFound, "there is no such server")
 	}
 	if err != nil {
 		h.refuseHTTP(w, r, mcp.EraLegacy, http.StatusNotFound, rpc.ID{}, err)
-		return nil, errNoGet
+		return nil, who, errNoGet
 	}
-	return held, nil
+	return held, who, nil
 }

@@ -1,13 +1,13 @@
 package hub
 
 import (
+	"bytes"
 	"context"
 	"log/slog"
 	"net/http"
 	"slices"
 	"strings"
 
-	"github.com/ctxgate/ctxgate/fault"
 	"github.com/ctxgate/ctxgate/front"
 	"github.com/ctxgate/ctxgate/jsonscan"
 	"github.com/ctxgate/ctxgate/mcp"
@@ -48,7 +48,7 @@ func (h *Hub) postModern(w http.ResponseWriter, r *http.Request, req *request) {
 		return
 	}
 	s := newStream(w, r, req.plan.HTTP)
-	req.peer = &waiter{req: req, out: s}
+	req.peer = &waiter{hub: h, req: req, out: s}
 	if req.Method == mcp.Listen {
 		h.listenHTTP(r.Context(), s, req)
 		return
@@ -94,7 +94,14 @@ func (r *request) readMeta() error {
 		return invalidParams("_meta." + mcp.KeyCapabilities + " is missing")
 	}
 	info, _ := r.params.Meta(mcp.KeyClientInfo)
-	r.client = mcp.Client{Version: version, Capabilities: caps, Info: info}
+	if len(caps) > maxClient {
+		return errLongCapabilities
+	}
+	if len(caps)+len(info) > maxClient {
+		info = nil
+	}
+	// A connection that is made for the client outlives the request, whose bytes must not.
+	r.client = mcp.Client{Version: version, Capabilities: bytes.Clone(caps), Info: bytes.Clone(info)}
 	if r.level = r.params.MetaText(mcp.KeyLogLevel); r.level != "" && mcp.Severity(r.level) < 0 {
 		return invalidParams("_meta." + mcp.KeyLogLevel + " is no level")
 	}
@@ -217,10 +224,15 @@ func (h *Hub) listenHTTP(ctx context.Context, s *stream, req *request) {
 	var l *listening
 	err := h.admit(req.plan, req)
 	if err == nil {
-		s.manual = true
-		l, err = h.listen(ctx, s, req)
+		var done func()
+		if done, err = h.streams.open(h, s, req.who); err == nil {
+			defer done()
+			s.manual = true
+			l, err = h.listen(ctx, s, req)
+		}
 	}
 	if err != nil {
+		s.discard()
 		noteFault(ctx, err)
 		retryAfter(s.w, err)
 		s.finish(mcpStatus(req.era, err), reply{body: appendFailure(nil, req.ID, err)})
@@ -261,5 +273,4 @@ func (r *request) wants() (map[string]bool, []string, error) {
 	return flags, uris, nil
 }
 
-// errFull refuses one stream more.
-var errFull = fault.New(fault.Full, "too many streams are open")
+var errLongCapabilities = invalidParams("the capabilities are too long")

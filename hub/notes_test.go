@@ -83,24 +83,38 @@ func TestCancellationOfAnother(t *testing.T) {
 	}
 }
 
-// A7: a notification of a server that the gateway does not know reaches the clients of that server,
-// tagged; not those at the door of another, nor who did not ask to hear anything.
+// A7: a notification of a server that the gateway does not know reaches the clients that use that server,
+// tagged: those at its own door, those that have called it or watch a resource of it. It does not reach those at the
+// door of another, those that have only listed tools or called another server, nor who did not ask to hear anything.
 func TestServerNotificationsA7(t *testing.T) {
 	t.Parallel()
 	for _, stdio := range []bool{true, false} {
 		a, b := newFar(t, "a", mcp.EraLegacy, stdio), newFar(t, "b", mcp.EraLegacy, stdio)
 		y := start(t, nil, a, b)
 		all, one, other := y.visit(t, "/mcp", mcp.EraLegacy, "{}"), y.visit(t, "/mcp/a", mcp.EraLegacy, "{}"), y.visit(t, "/mcp/b", mcp.EraLegacy, "{}")
-		for _, c := range []*client{all, one, other} {
+		watching, reading, idle, elsewhere := y.visit(t, "/mcp", mcp.EraLegacy, "{}"), y.visit(t, "/mcp", mcp.EraLegacy, "{}"),
+			y.visit(t, "/mcp", mcp.EraLegacy, "{}"), y.visit(t, "/mcp", mcp.EraLegacy, "{}")
+		all.ask(t, mcp.ToolsCall, `{"name":"a::x"}`)
+		watching.ask(t, mcp.Subscribe, `{"uri":"`+shownURI("a", "mem://1")+`"}`)
+		reading.ask(t, mcp.ResourcesRead, `{"uri":"`+shownURI("a", "mem://1")+`"}`)
+		idle.tools(t)
+		elsewhere.ask(t, mcp.ToolsCall, `{"name":"b::x"}`)
+		for _, c := range []*client{all, one, other, watching, reading, idle, elsewhere} {
 			c.listen(t)
 		}
 		a.push(t, `{"jsonrpc":"2.0","method":"notifications/odd","params":{"x":1.0, "_meta":{"k":"\/"}}}`)
-		for _, c := range []*client{all, one} {
+		for _, c := range []*client{all, one, watching, reading} {
 			if n := c.next(t); n.text != `{"jsonrpc":"2.0","method":"notifications/odd","params":{"x":1.0, "_meta":{"k":"\/","ctxgate/server":"a"}}}` {
 				t.Errorf("got %s", n.text)
 			}
 		}
-		other.quiet(t, 50*time.Millisecond)
+		b.push(t, `{"jsonrpc":"2.0","method":"notifications/last"}`) // what a said is through by now
+		for _, c := range []*client{other, elsewhere} {
+			if n := c.next(t); !strings.Contains(n.text, "notifications/last") {
+				t.Errorf("got %s", n.text)
+			}
+		}
+		idle.quiet(t, 50*time.Millisecond)
 	}
 	a := newFar(t, "a", mcp.EraLegacy, true)
 	old, newer := onStdio(t, nil, mcp.EraLegacy, "{}", a), onStdio(t, nil, mcp.EraModern, "{}", a)

@@ -54,7 +54,7 @@ func (r *request) principal() string { return r.who.Tenant() + "\x00" + r.who.Su
 func (r *request) from() upstream.Who {
 	who := upstream.Who{Client: r.client, Subject: r.principal() + "\x00" + r.via.conn, Gone: r.via.life, Caller: r.via.caller}
 	if r.held != nil {
-		who.Session, who.Owner = r.held.name, r.held
+		who.Session, who.Owner = r.held.name, r.held.peer()
 	}
 	return who
 }
@@ -83,10 +83,14 @@ type outlet interface {
 	// send queues one message, whose parts are not changed any more. It does not wait for the
 	// client to read.
 	send(parts ...[]byte) error
+
+	// pass is send for a message that others may wait for too.
+	pass(m *message) error
 }
 
 // waiter is a client that waits for a request, as servers see it.
 type waiter struct {
+	hub *Hub
 	mu  sync.Mutex
 	req *request
 	out outlet
@@ -113,7 +117,12 @@ func (w *waiter) Notify(server string, note rpc.Message) {
 	if !ok {
 		return
 	}
-	if err := out.send(msg); err != nil {
+	m, err := w.hub.notes.message(w.hub.deps.Budget, server, msg)
+	if err == nil {
+		defer m.release()
+		err = out.pass(m)
+	}
+	if err != nil {
 		slog.Debug("a notification did not reach its client", "server", server, "error", err)
 	}
 }

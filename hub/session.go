@@ -12,9 +12,11 @@ import (
 
 	"github.com/ctxgate/ctxgate/auth"
 	"github.com/ctxgate/ctxgate/fault"
+	"github.com/ctxgate/ctxgate/internal/membudget"
 	"github.com/ctxgate/ctxgate/jsonscan"
 	"github.com/ctxgate/ctxgate/mcp"
 	"github.com/ctxgate/ctxgate/rpc"
+	"github.com/ctxgate/ctxgate/upstream"
 )
 
 // A session is what a client of the older era has instead of saying everything in each request.
@@ -32,7 +34,6 @@ const (
 // session is a client of the older era.
 type session struct {
 	hub    *Hub
-	id     string
 	name   string
 	who    auth.Caller
 	client mcp.Client
@@ -41,6 +42,8 @@ type session struct {
 	ready  chan struct{} // closed when the client has gone on after initialize: it may be asked from then on
 	once   sync.Once     // closes ready
 	lists  shownLists    // as the client knows them
+	memory *membudget.Scope
+	place  place // in the table of sessions
 
 	mu      sync.Mutex
 	level   string
@@ -48,29 +51,15 @@ type session struct {
 	asked   int
 	calls   map[string]context.CancelFunc // requests under way, by their raw id
 	stream  outlet                        // for what belongs to no request; nil when none is open
-	backlog [][]byte
+	backlog []*message
 	size    int
 	subs    map[string]func() // resources that are watched, and how to stop
-	used    time.Time
-}
-
-// sessions are those that this process holds.
-type sessions struct {
-	mu   sync.Mutex
-	held map[string]*session // by name
-	gone map[string]time.Time
-	one  *session // on stdin and stdout
-}
-
-func (s *sessions) init() {
-	s.held = map[string]*session{}
-	s.gone = map[string]time.Time{}
 }
 
 func (h *Hub) newSession(who auth.Caller, client mcp.Client, only, name string) *session {
 	return &session{
 		hub: h, name: name, who: who, client: client, only: only, asks: map[string]chan rpc.Reply{},
-		calls: map[string]context.CancelFunc{}, subs: map[string]func(){}, used: time.Now(), ready: make(chan struct{}),
+		calls: map[string]context.CancelFunc{}, subs: map[string]func(){}, ready: make(chan struct{}),
 	}
 }
 
@@ -98,27 +87,29 @@ func (s *session) awaitReady(ctx context.Context) error {
 	}
 }
 
-// openSession begins a session.
-func (h *Hub) openSession(who auth.Caller, client mcp.Client, only string) (*session, error) {
+// openSession begins a session, which is in use until it is released, and gives its id.
+func (h *Hub) openSession(who auth.Caller, client mcp.Client, only, caller string) (*session, string, error) {
 	if len(client.Capabilities)+len(client.Info) > maxClient {
 		client.Info = nil
 	}
 	if len(client.Capabilities) > maxClient {
-		return nil, invalidParams("the capabilities are too long")
+		return nil, "", errLongCapabilities
 	}
 	s := h.newSession(who, client, only, rand.Text())
 	until := time.Now().Add(h.plan.Load().Hub.SessionTTL.D()).Unix()
-	s.id = h.sessionSeal.Seal([]byte(strings.Join([]string{
+	id := h.sessionSeal.Seal([]byte(strings.Join([]string{
 		s.name, who.Tenant(), who.Subject(), only, client.Version, string(client.Capabilities), string(client.Info),
 		strconv.FormatInt(until, 10),
 	}, "\x01")))
-	return h.sessions.hold(h, s)
+	s, err := h.holdSession(s, caller)
+	return s, id, err
 }
 
 var errNoSession = fault.New(fault.NotFound, "the session is unknown or has expired: initialize again")
 
-// session finds the session of an id, for the client that began it.
-func (h *Hub) session(id string, who auth.Caller, only string) (*session, error) {
+// session finds the session of an id, for the client that began it. It is in use until it is
+// released.
+func (h *Hub) session(id string, who auth.Caller, only, caller string) (*session, error) {
 	plain, err := h.sessionSeal.Open(id)
 	if err != nil {
 		return nil, errNoSession
@@ -130,111 +121,53 @@ func (h *Hub) session(id string, who auth.Caller, only string) (*session, error)
 	if until, err := strconv.ParseInt(part[7], 10, 64); err != nil || time.Now().Unix() > until {
 		return nil, errNoSession
 	}
-	h.sessions.mu.Lock()
-	held, gone := h.sessions.held[part[0]], h.sessions.gone[part[0]]
-	h.sessions.mu.Unlock()
+	held, ended := h.sessions.find(part[0])
 	switch {
-	case !gone.IsZero():
+	case ended:
 		return nil, errNoSession
 	case held != nil:
-		held.touch()
 		return held, nil
 	}
 	client := mcp.Client{Version: part[4], Capabilities: []byte(part[5])}
 	if part[6] != "" {
 		client.Info = []byte(part[6])
 	}
-	s := h.newSession(who, client, only, part[0])
-	s.id = id
-	return h.sessions.hold(h, s)
+	return h.holdSession(h.newSession(who, client, only, part[0]), caller)
 }
 
-// hold keeps a session, and gives the one that counts: another request may have been faster.
-func (s *sessions) hold(h *Hub, one *session) (*session, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if held := s.held[one.name]; held != nil {
-		return held, nil
+// sessionOverhead is what a session costs beside what its client says of itself.
+const sessionOverhead = 2 << 10
+
+// holdSession puts a session into the table. What it holds is counted apart from what the caller's
+// requests hold: a caller with many idle sessions can still call, and has the oldest of them
+// evicted when it begins another.
+func (h *Hub) holdSession(s *session, caller string) (*session, error) {
+	s.place.caller = caller
+	s.memory = h.deps.Budget.Scope("sessions of " + caller)
+	size := sessionOverhead + int64(len(s.client.Capabilities)+len(s.client.Info))
+	err := s.memory.Take(size)
+	for err != nil && h.sessions.evictIdleOf(caller) {
+		err = s.memory.Take(size)
 	}
-	if len(s.held) >= h.plan.Load().Hub.MaxSessions {
-		return nil, fault.New(fault.Full, "too many sessions")
+	held := s
+	if err == nil {
+		held, err = h.sessions.hold(h, s)
 	}
-	s.held[one.name] = one
-	return one, nil
+	if held != s || err != nil {
+		s.memory.Release()
+	}
+	return held, err
 }
 
-// end ends a session that its client is done with.
-func (s *sessions) end(h *Hub, one *session) {
-	s.mu.Lock()
-	delete(s.held, one.name)
-	s.gone[one.name] = time.Now().Add(h.plan.Load().Hub.SessionTTL.D())
-	s.mu.Unlock()
-	one.close()
-}
-
-// sweep lets go of sessions that nobody uses; their ids stay good.
-func (s *sessions) sweep(now time.Time) {
-	s.mu.Lock()
-	var idle []*session
-	for name, one := range s.held {
-		if one.idle(now) {
-			delete(s.held, name)
-			idle = append(idle, one)
-		}
-	}
-	for name, until := range s.gone {
-		if now.After(until) {
-			delete(s.gone, name)
-		}
-	}
-	s.mu.Unlock()
-	for _, one := range idle {
-		one.close()
-	}
-}
-
-// sole is the one client of a hub on stdin and stdout.
-func (s *sessions) sole() (mcp.Client, *session, bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.one == nil {
-		return mcp.Client{}, nil, false
-	}
-	return s.one.client, s.one, true
-}
-
-// each calls f with every session that is held.
-func (s *sessions) each(f func(*session)) {
-	s.mu.Lock()
-	all := make([]*session, 0, len(s.held)+1)
-	for _, one := range s.held {
-		all = append(all, one)
-	}
-	if s.one != nil {
-		all = append(all, s.one)
-	}
-	s.mu.Unlock()
-	for _, one := range all {
-		f(one)
-	}
-}
-
-func (s *session) touch() {
-	s.mu.Lock()
-	s.used = time.Now()
-	s.mu.Unlock()
-}
-
-func (s *session) idle(now time.Time) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.stream == nil && len(s.calls) == 0 && now.Sub(s.used) > sessionIdle
-}
-
+// close ends what the session has under way. Its connections to servers stay: when the client comes
+// back with its id, it finds what it did there.
 func (s *session) close() {
 	s.mu.Lock()
-	calls, subs := s.calls, s.subs
+	calls, subs, out := s.calls, s.subs, s.stream
 	s.calls, s.subs = map[string]context.CancelFunc{}, map[string]func(){}
+	for len(s.backlog) > 0 {
+		s.dropFirst()
+	}
 	s.mu.Unlock()
 	for _, cancel := range calls {
 		cancel()
@@ -242,9 +175,10 @@ func (s *session) close() {
 	for _, stop := range subs {
 		stop()
 	}
-	for _, r := range s.hub.plan.Load().order {
-		r.Leave(s.name)
+	if open, ok := out.(*stream); ok {
+		open.shut()
 	}
+	s.memory.Release()
 }
 
 func (s *session) setLevel(level string) {
@@ -264,14 +198,12 @@ func (s *session) begin(ctx context.Context, id rpc.ID) (context.Context, func()
 	ctx, cancel := context.WithCancel(ctx)
 	key := string(id.Raw())
 	s.mu.Lock()
-	s.used = time.Now()
 	s.calls[key] = cancel
 	s.mu.Unlock()
 	return ctx, func() {
 		cancel()
 		s.mu.Lock()
 		delete(s.calls, key)
-		s.used = time.Now()
 		s.mu.Unlock()
 	}
 }
@@ -287,43 +219,57 @@ func (s *session) cancel(rawID []byte) {
 }
 
 // send takes a message that belongs to no request to the client, or keeps it until the client
-// opens a stream. What is too much is dropped, oldest first.
+// opens a stream.
 func (s *session) send(parts ...[]byte) error {
+	m := uncounted(parts)
+	defer m.release()
+	return s.pass(m)
+}
+
+// pass is send for a message that others may wait for too. What is too much is dropped, oldest
+// first.
+func (s *session) pass(m *message) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.stream != nil {
 		// A stream that is full for the moment is still the client's.
-		if err := s.stream.send(parts...); !errors.Is(err, errNoStream) {
+		if err := s.stream.pass(m); !errors.Is(err, errNoStream) {
 			return err
 		}
 		s.stream = nil
 	}
-	var msg []byte
-	for _, p := range parts {
-		msg = append(msg, p...)
-	}
-	if len(msg) > backlogBytes {
+	if len(m.body) > backlogBytes {
 		return fault.New(fault.Full, "the client reads no messages")
 	}
-	s.backlog = append(s.backlog, msg)
-	s.size += len(msg)
+	m.hold()
+	s.backlog = append(s.backlog, m)
+	s.size += len(m.body)
 	for len(s.backlog) > maxBacklog || s.size > backlogBytes {
-		s.size -= len(s.backlog[0])
-		s.backlog = s.backlog[1:]
+		s.dropFirst()
 	}
 	return nil
+}
+
+// dropFirst drops the message that has been waiting longest; the lock is held.
+func (s *session) dropFirst() {
+	m := s.backlog[0]
+	s.backlog[0] = nil // or the array would keep it
+	s.backlog = s.backlog[1:]
+	s.size -= len(m.body)
+	m.release()
 }
 
 // listen gives the session a stream for what belongs to no request, and what has been waiting.
 func (s *session) listen(out outlet) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, msg := range s.backlog {
-		if err := out.send(msg); err != nil {
+	for len(s.backlog) > 0 {
+		if err := out.pass(s.backlog[0]); err != nil {
 			return err
 		}
+		s.dropFirst()
 	}
-	s.backlog, s.size, s.stream = nil, 0, out
+	s.backlog, s.stream = nil, out
 	return nil
 }
 
@@ -334,7 +280,6 @@ func (s *session) unlisten(out outlet) {
 	if s.stream == out {
 		s.stream = nil
 	}
-	s.used = time.Now()
 }
 
 // ask sends a server's question to the client, under an id of our own, and waits for the answer.
@@ -353,9 +298,13 @@ func (s *session) ask(ctx context.Context, out outlet, server string, q rpc.Mess
 		delete(s.asks, id)
 		s.mu.Unlock()
 	}()
-	msg := withID(tagged(server, q.Body, q.Params), id)
-	if out.send(msg) != nil { // then by the stream for what belongs to no request
-		if err := s.send(msg); err != nil {
+	m, err := s.hub.notes.message(s.hub.deps.Budget, server, withID(tagged(server, q.Body, q.Params), id))
+	if err != nil {
+		return rpc.Reply{}, err
+	}
+	defer m.release()
+	if out.pass(m) != nil { // then by the stream for what belongs to no request
+		if err := s.pass(m); err != nil {
 			return rpc.Reply{}, err
 		}
 	}
@@ -397,15 +346,7 @@ func (s *session) answered(r rpc.Reply) {
 }
 
 // Notify and Ask make a session a peer for what its servers say outside any call.
-func (s *session) Notify(server string, note rpc.Message) {
-	if s.mute.Load() {
-		return
-	}
-	req := &request{level: s.logLevel(), era: mcp.EraLegacy}
-	if msg, ok := noteFor(req, server, note); ok {
-		_ = s.send(msg)
-	}
-}
+func (s *session) Notify(server string, note rpc.Message) { s.hub.passOn(server, []*session{s}, note) }
 
 // Ask puts a question that belongs to no call to the client, once initialize is behind it.
 func (s *session) Ask(ctx context.Context, server string, q rpc.Message) (rpc.Reply, error) {
@@ -416,4 +357,37 @@ func (s *session) Ask(ctx context.Context, server string, q rpc.Message) (rpc.Re
 		return rpc.Reply{}, err
 	}
 	return s.ask(ctx, s, server, q)
+}
+
+// peer is the session for who may outlive it: one that was let go is made again from its id, and is
+// the same client.
+func (s *session) peer() upstream.Peer {
+	if s.hub.deps.Sole {
+		return s
+	}
+	return sessionPeer{s.hub, s.name}
+}
+
+// sessionPeer is a session by its name.
+type sessionPeer struct {
+	hub  *Hub
+	name string
+}
+
+// Notify takes a notification to the session, if there is one.
+func (p sessionPeer) Notify(server string, note rpc.Message) {
+	if held, _ := p.hub.sessions.find(p.name); held != nil {
+		defer p.hub.sessions.release(held)
+		held.Notify(server, note)
+	}
+}
+
+// Ask puts a question to the session, if there is one.
+func (p sessionPeer) Ask(ctx context.Context, server string, q rpc.Message) (rpc.Reply, error) {
+	held, _ := p.hub.sessions.find(p.name)
+	if held == nil {
+		return rpc.Reply{}, errCannotAsk
+	}
+	defer p.hub.sessions.release(held)
+	return held.Ask(ctx, server, q)
 }

@@ -237,6 +237,9 @@ func TestSessionStream(t *testing.T) {
 		c.ask(t, mcp.ToolsList, `{}`)
 		c.ask(t, mcp.SetLevel, `{"level":"error"}`)
 		loud.ask(t, mcp.SetLevel, `{"level":"debug"}`)
+		for _, one := range []*client{c, loud} { // they use the server
+			one.ask(t, mcp.ToolsCall, `{"name":"a::x"}`)
+		}
 		say := func(text string) {
 			a.push(t, `{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"`+text+`","data":1.0}}`)
 		}

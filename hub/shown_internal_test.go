@@ -23,7 +23,7 @@ func (s *session) pending() string {
 	defer s.mu.Unlock()
 	var out []string
 	for _, msg := range s.backlog {
-		out = append(out, string(msg))
+		out = append(out, string(msg.body))
 	}
 	return strings.Join(out, " ")
 }
@@ -36,7 +36,7 @@ func TestListChangedOnlyWhenTheClientsListChanged(t *testing.T) {
 	client := mcp.Client{Version: mcp.V20251125, Capabilities: []byte("{}")}
 	open := func() *session {
 		t.Helper()
-		s, err := h.openSession(auth.Local(), client, "")
+		s, _, err := h.openSession(auth.Local(), client, "", "")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -44,6 +44,8 @@ type stdio struct {
 
 func (d *stdio) send(parts ...[]byte) error { return d.out.Send(parts...) }
 
+func (d *stdio) pass(m *message) error { return d.out.Send(m.body) }
+
 // ServeStdio serves one client until it closes its side or ctx ends. Calls under way are answered
 // first, for as long as draining may take.
 func (h *Hub) ServeStdio(ctx context.Context, in io.Reader, out io.WriteCloser) error {
@@ -289,7 +291,7 @@ func (h *Hub) startFor(client *session) {
 
 func (d *stdio) serve(ctx context.Context, req *request) {
 	ctx, write := logStdio(ctx, req)
-	req.peer = &waiter{req: req, out: d}
+	req.peer = &waiter{hub: d.hub, req: req, out: d}
 	var out reply
 	err := contained(func() (err error) {
 		out, err = d.answer(ctx, req)

@@ -31,7 +31,7 @@ type stream struct {
 	accepts bool // the client takes an event stream
 
 	mu     sync.Mutex
-	queue  [][]byte
+	queue  []*message
 	size   int
 	begun  bool // the pump is running, or has run
 	manual bool // the pump is started by run, not by the first message
@@ -49,24 +49,23 @@ func newStream(w http.ResponseWriter, r *http.Request, cfg front.HTTP) *stream {
 }
 
 func (s *stream) send(parts ...[]byte) error {
-	n := 0
-	for _, p := range parts {
-		n += len(p)
-	}
-	msg := make([]byte, 0, n)
-	for _, p := range parts {
-		msg = append(msg, p...)
-	}
+	m := uncounted(parts)
+	defer m.release()
+	return s.pass(m)
+}
+
+func (s *stream) pass(m *message) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
 	case s.closed || !s.accepts:
 		return errNoStream
-	case len(s.queue) >= streamMessages, s.size+n > streamBytes && len(s.queue) > 0:
+	case len(s.queue) >= streamMessages, s.size+len(m.body) > streamBytes && len(s.queue) > 0:
 		return errSlow
 	}
-	s.queue = append(s.queue, msg)
-	s.size += n
+	m.hold()
+	s.queue = append(s.queue, m)
+	s.size += len(m.body)
 	if !s.begun && !s.manual {
 		s.begun = true
 		go s.pump(nil, 0)
@@ -82,6 +81,7 @@ func (s *stream) send(parts ...[]byte) error {
 // sign of life now and then where the stream is quiet.
 func (s *stream) pump(gone <-chan struct{}, idle time.Duration) {
 	defer close(s.done)
+	defer s.discard()
 	s.head()
 	var tick <-chan time.Time
 	if idle > 0 {
@@ -90,10 +90,12 @@ func (s *stream) pump(gone <-chan struct{}, idle time.Duration) {
 		tick = t.C
 	}
 	for {
-		msg, over := s.next()
+		m, over := s.next()
 		switch {
-		case msg != nil:
-			if !s.event(msg) {
+		case m != nil:
+			written := s.event(m.body)
+			m.release()
+			if !written {
 				s.shut()
 				return
 			}
@@ -116,16 +118,34 @@ func (s *stream) pump(gone <-chan struct{}, idle time.Duration) {
 	}
 }
 
-func (s *stream) next() (msg []byte, over bool) {
+func (s *stream) next() (m *message, over bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.queue) == 0 {
 		return nil, s.closed
 	}
-	msg = s.queue[0]
+	m = s.queue[0]
+	s.queue[0] = nil // or the array would keep it
 	s.queue = s.queue[1:]
-	s.size -= len(msg)
-	return msg, false
+	s.size -= len(m.body)
+	return m, false
+}
+
+// discard drops what is queued and takes no more.
+func (s *stream) discard() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	for _, m := range s.queue {
+		m.release()
+	}
+	s.queue, s.size = nil, 0
+}
+
+// revoke ends the stream at once: who opened it may not listen any more.
+func (s *stream) revoke() {
+	s.discard()
+	s.shut()
 }
 
 func (s *stream) head() {

@@ -2,11 +2,13 @@ package hub
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
 	"time"
 
+	"github.com/ctxgate/ctxgate/fault"
 	"github.com/ctxgate/ctxgate/jsonscan"
 	"github.com/ctxgate/ctxgate/mcp"
 	"github.com/ctxgate/ctxgate/rpc"
@@ -28,7 +30,7 @@ type watched struct {
 // watcher is one who wants to know.
 type watcher struct {
 	who  upstream.Who
-	tell func(note rpc.Message)
+	tell func(news *update)
 	at   watched // where it is told from; the table's lock holds it
 	gone bool    // it does not want to know any more
 }
@@ -65,20 +67,70 @@ func (s *subscriptions) take(w *watcher) {
 	}
 }
 
-func (s *subscriptions) tell(l *upstream.Lane, uri string, note rpc.Message) {
+func (s *subscriptions) tell(l *upstream.Lane, uri string, news *update) {
 	s.mu.Lock()
 	all := slices.Clone(s.all[watched{l, uri}])
 	s.mu.Unlock()
 	for _, w := range all {
-		w.tell(note)
+		w.tell(news)
+	}
+	news.release()
+}
+
+// update is the news of a resource while it goes to those who watch it. Most of them know the
+// resource by the same name: what they get is encoded once, and held once.
+type update struct {
+	hub    *Hub
+	server string
+	note   rpc.Message
+	shown  string   // the name that was last encoded
+	last   *message // and the message
+}
+
+// passOn takes the news to a session under the name that the resource has there.
+func (u *update) passOn(to *session, shown string) {
+	if u.last == nil || u.shown != shown {
+		u.release()
+		body := updated(u.note, shown, nil)
+		m, err := u.hub.notes.message(u.hub.deps.Budget, u.server, body)
+		for err != nil && dropOldest([]*session{to}) {
+			m, err = u.hub.notes.message(u.hub.deps.Budget, u.server, body)
+		}
+		if err != nil {
+			slog.Debug("the news of a resource was dropped", "server", u.server, "error", err)
+			return
+		}
+		u.shown, u.last = shown, m
+	}
+	_ = to.pass(u.last)
+}
+
+// deliver takes the news to a stream of the newer era, where each names its own request.
+func (u *update) deliver(to *listening, shown string) {
+	m, err := u.hub.notes.message(u.hub.deps.Budget, u.server, updated(u.note, shown, to.req.ID.Raw()))
+	if err != nil {
+		slog.Debug("the news of a resource was dropped", "server", u.server, "error", err)
+		return
+	}
+	defer m.release()
+	to.deliver(m)
+}
+
+func (u *update) release() {
+	if u.last != nil {
+		u.last.release()
+		u.last = nil
 	}
 }
 
 // watch subscribes to a resource by the name it has here. The function it gives ends that.
-func (h *Hub) watch(ctx context.Context, req *request, shown string, tell func(rpc.Message)) (func(), error) {
+func (h *Hub) watch(ctx context.Context, req *request, shown string, tell func(*update)) (func(), error) {
 	to, err := h.byURI(ctx, req, "uri", shown)
 	if err != nil {
 		return nil, err
+	}
+	if req.held != nil {
+		h.sessions.use(req.held, to.server())
 	}
 	lane, release, err := to.remote.Pick(ctx, req.from())
 	if err != nil {
@@ -143,10 +195,19 @@ func (h *Hub) subscribe(ctx context.Context, req *request) (reply, error) {
 	case full:
 		return reply{}, invalidParams("too many resources are watched already")
 	}
-	stop, err := h.watch(ctx, req, shown, func(note rpc.Message) { _ = held.send(updated(note, shown, nil)) })
-	if err != nil {
+	size := subscriptionOverhead + int64(len(shown))
+	if err := held.memory.Take(size); err != nil {
 		return reply{}, err
 	}
+	unwatch, err := h.watch(ctx, req, shown, func(news *update) { news.passOn(held, shown) })
+	if err != nil {
+		held.memory.Give(size)
+		return reply{}, err
+	}
+	stop := sync.OnceFunc(func() {
+		unwatch()
+		held.memory.Give(size)
+	})
 	held.mu.Lock()
 	twice := held.subs[shown] != nil // by another request at the same moment
 	if !twice {
@@ -156,14 +217,20 @@ func (h *Hub) subscribe(ctx context.Context, req *request) (reply, error) {
 	if twice {
 		stop()
 	}
+	h.sessions.setSubscribed(held, true)
 	return empty(req), nil
 }
+
+// subscriptionOverhead is what a subscription costs beside its address.
+const subscriptionOverhead = 1 << 10
 
 func (h *Hub) unsubscribe(_ context.Context, req *request) (reply, error) {
 	req.held.mu.Lock()
 	stop := req.held.subs[req.URI]
 	delete(req.held.subs, req.URI)
+	some := len(req.held.subs) > 0
 	req.held.mu.Unlock()
+	h.sessions.setSubscribed(req.held, some)
 	if stop != nil {
 		stop()
 	}
@@ -187,8 +254,41 @@ func updated(note rpc.Message, shown string, id []byte) []byte {
 
 // listens are the streams of the newer era that tell of changes.
 type listens struct {
-	mu  sync.Mutex
-	all map[*listening]bool
+	mu      sync.Mutex
+	all     map[*listening]bool
+	callers map[string]int // how many of them a caller has
+}
+
+// add adds a stream, unless there are too many, or its caller has its share.
+func (l *listens) add(one *listening, most int) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	caller := one.req.via.caller
+	switch {
+	case l.callers[caller] >= shareOf(most):
+		return fault.New(fault.Full, fmt.Sprintf("this caller has %d streams open, which is its share; see max_sessions = %d", l.callers[caller], most))
+	case len(l.all) >= most:
+		return fault.New(fault.Full, fmt.Sprintf("too many streams are open; see max_sessions = %d", most))
+	}
+	if l.all == nil {
+		l.all, l.callers = map[*listening]bool{}, map[string]int{}
+	}
+	l.all[one] = true
+	l.callers[caller]++
+	return nil
+}
+
+func (l *listens) remove(one *listening) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.all[one] {
+		return
+	}
+	delete(l.all, one)
+	caller := one.req.via.caller
+	if l.callers[caller]--; l.callers[caller] == 0 {
+		delete(l.callers, caller)
+	}
 }
 
 // listening is one of them. Nothing is told before what will be told is acknowledged.
@@ -202,7 +302,7 @@ type listening struct {
 
 	mu    sync.Mutex
 	acked bool
-	early [][]byte
+	early []*message
 }
 
 func (l *listens) each(f func(*listening)) {
@@ -227,21 +327,12 @@ func (h *Hub) listen(ctx context.Context, out outlet, req *request) (*listening,
 	if c := h.shelves.of(req); h.shelves.isServed(c) { // else nobody knows a list that could change
 		l.lists.setAll(h.shelves.door(c, req.only))
 	}
-	h.listens.mu.Lock()
-	if h.listens.all == nil {
-		h.listens.all = map[*listening]bool{}
-	}
-	full := len(h.listens.all) >= req.plan.Hub.MaxSessions
-	if !full {
-		h.listens.all[l] = true
-	}
-	h.listens.mu.Unlock()
-	if full {
-		return nil, errFull
+	if err := h.listens.add(l, req.plan.Hub.MaxSessions); err != nil {
+		return nil, err
 	}
 	var honoured []string
 	for _, shown := range uris {
-		stop, err := h.watch(ctx, req, shown, func(note rpc.Message) { l.deliver(updated(note, shown, req.ID.Raw())) })
+		stop, err := h.watch(ctx, req, shown, func(news *update) { news.deliver(l, shown) })
 		if err == nil {
 			l.stops = append(l.stops, stop)
 			honoured = append(honoured, shown)
@@ -272,31 +363,41 @@ func (l *listening) acknowledge(uris []string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.acked = true
-	for _, m := range append([][]byte{msg}, l.early...) {
-		if err := l.out.send(m); err != nil {
+	early := l.early
+	l.early = nil
+	defer func() {
+		for _, m := range early {
+			m.release()
+		}
+	}()
+	if err := l.out.send(msg); err != nil {
+		return err
+	}
+	for _, m := range early {
+		if err := l.out.pass(m); err != nil {
 			return err
 		}
 	}
-	l.early = nil
 	return nil
 }
 
 // deliver sends a message once the stream is acknowledged.
-func (l *listening) deliver(msg []byte) {
+func (l *listening) deliver(m *message) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
 	case l.acked:
-		_ = l.out.send(msg)
+		_ = l.out.pass(m)
 	case len(l.early) < maxBacklog:
-		l.early = append(l.early, msg)
+		m.hold()
+		l.early = append(l.early, m)
 	}
 }
 
 // changed tells that a list is not what it was.
 func (l *listening) changed(method string) {
 	msg := []byte(`{"jsonrpc":"2.0","method":"` + method + `","params":{"_meta":{"` + mcp.KeySubscription + `":`)
-	l.deliver(append(append(msg, l.req.ID.Raw()...), `}}}`...))
+	l.deliver(uncounted([][]byte{append(append(msg, l.req.ID.Raw()...), `}}}`...)}))
 }
 
 // farewell is the reply that ends the stream in good order.
@@ -306,9 +407,7 @@ func (l *listening) farewell() []byte {
 }
 
 func (l *listening) stop() {
-	l.hub.listens.mu.Lock()
-	delete(l.hub.listens.all, l)
-	l.hub.listens.mu.Unlock()
+	l.hub.listens.remove(l)
 	for _, stop := range l.stops {
 		stop()
 	}
