@@ -26,6 +26,13 @@ type Source struct {
 	File  string                        // read again when it changes
 	Asked <-chan struct{}               // and when somebody asks; may be nil
 	Load  func() (config.Config, error) // reads it, checks it and follows its secrets
+
+	// Secrets names the files that secrets were read from at the last load: it is loaded again when
+	// one of them changes, too. May be nil.
+	Secrets func() []string
+
+	mu      sync.Mutex
+	watched map[string]bool // the paths whose changes count
 }
 
 // follow reloads whenever the source changes. The function it gives ends that: when it returns, no
@@ -36,7 +43,7 @@ func (a *App) follow(ctx context.Context) (stop func()) {
 	if src := a.opts.Source; src != nil {
 		changed, w := make(chan struct{}, 1), src.open() // before anybody is served: no later change is missed
 		wg.Go(func() { src.watch(ctx, w, changed) })
-		wg.Go(func() { a.reloadOn(ctx, changed, src) })
+		wg.Go(func() { a.reloadOn(ctx, w, changed, src) })
 	}
 	return func() {
 		cancel()
@@ -47,7 +54,7 @@ func (a *App) follow(ctx context.Context) (stop func()) {
 
 // reloadOn reloads at each change until ctx ends. A configuration that cannot be loaded is reported
 // and changes nothing; neither does an empty file, for a file is empty while it is being written.
-func (a *App) reloadOn(ctx context.Context, changed <-chan struct{}, src *Source) {
+func (a *App) reloadOn(ctx context.Context, w *fsnotify.Watcher, changed <-chan struct{}, src *Source) {
 	for {
 		select {
 		case <-ctx.Done():
@@ -55,6 +62,7 @@ func (a *App) reloadOn(ctx context.Context, changed <-chan struct{}, src *Source
 		case <-changed:
 		}
 		cfg, err := src.Load()
+		src.rewatch(w) // it may name other files now, or links that lead elsewhere
 		if info, e := os.Stat(src.File); err == nil && e == nil && info.Size() == 0 {
 			err = errors.New("the file is empty")
 		}
@@ -78,7 +86,6 @@ func (s *Source) watch(ctx context.Context, w *fsnotify.Watcher, changed chan<- 
 		defer func() { _ = w.Close() }()
 		events, failures = w.Events, w.Errors
 	}
-	file := filepath.Base(s.File)
 	quiet := time.NewTimer(time.Hour)
 	quiet.Stop()
 	defer quiet.Stop()
@@ -94,7 +101,7 @@ func (s *Source) watch(ctx context.Context, w *fsnotify.Watcher, changed chan<- 
 		case <-ctx.Done():
 			return
 		case e := <-events:
-			if name := filepath.Base(e.Name); name == file || name == "..data" { // how Kubernetes swaps a ConfigMap
+			if filepath.Base(e.Name) == "..data" || s.isWatched(e.Name) { // how Kubernetes swaps a ConfigMap or a Secret
 				settle()
 			}
 		case err := <-failures:
@@ -111,26 +118,65 @@ func (s *Source) watch(ctx context.Context, w *fsnotify.Watcher, changed chan<- 
 	}
 }
 
-// open watches the folder of the file, because editors put a new file in the place of the old one; nil
-// when that is not possible.
+// open begins to watch; nil when that is not possible.
 func (s *Source) open() *fsnotify.Watcher {
-	path, err := filepath.Abs(s.File)
-	if err != nil {
-		s.unwatched(err)
-		return nil
-	}
 	w, err := fsnotify.NewWatcher()
 	if err != nil {
-		s.unwatched(err)
+		s.unwatched(s.File, err)
 		return nil
 	}
-	if err := w.Add(filepath.Dir(path)); err != nil {
-		s.unwatched(errors.Join(err, w.Close()))
-		return nil
-	}
+	s.rewatch(w)
 	return w
 }
 
-func (s *Source) unwatched(err error) {
-	slog.Warn("changes of the config file are not noticed; SIGHUP has it read", "file", s.File, "error", err)
+// rewatch watches the config file, the files of its secrets and what they are links to, as they
+// are now. Folders are watched, because editors and secret stores put a new file in the place of
+// the old one.
+func (s *Source) rewatch(w *fsnotify.Watcher) {
+	if w == nil {
+		return
+	}
+	files := []string{s.File}
+	if s.Secrets != nil {
+		files = append(files, s.Secrets()...)
+	}
+	paths, folders := map[string]bool{}, map[string]bool{}
+	for _, file := range files {
+		path, err := filepath.Abs(file)
+		if err != nil {
+			s.unwatched(file, err)
+			continue
+		}
+		paths[path] = true
+		if target, err := filepath.EvalSymlinks(path); err == nil {
+			paths[target] = true
+		}
+	}
+	for path := range paths {
+		folders[filepath.Dir(path)] = true
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.watched = paths
+	for _, folder := range w.WatchList() {
+		if !folders[folder] {
+			_ = w.Remove(folder) // one that is gone is not watched any more
+		}
+		delete(folders, folder)
+	}
+	for folder := range folders {
+		if err := w.Add(folder); err != nil {
+			s.unwatched(folder, err)
+		}
+	}
+}
+
+func (s *Source) isWatched(path string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.watched[path]
+}
+
+func (s *Source) unwatched(path string, err error) {
+	slog.Warn("changes of the configuration or its secrets are not noticed; SIGHUP has them read", "path", path, "error", err)
 }

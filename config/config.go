@@ -128,6 +128,8 @@ type Loaded struct {
 	Config
 	File     *File    // nil when there was none
 	Warnings []string // worth a line in the log, not worth refusing
+
+	secretFiles []string
 }
 
 // Load reads a file (none for an empty path), lays the environment over it and checks
@@ -156,6 +158,7 @@ func Load(path string, env Env, used ...string) (Loaded, Problems) {
 	if out.DataDir == "" {
 		out.DataDir, _ = dataDir(env)
 	}
+	out.secretFiles = out.Config.secretFiles()
 	problems.Sort()
 	return out, problems
 }

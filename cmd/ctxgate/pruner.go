@@ -33,7 +33,7 @@ Nothing leaves this machine unless a backend says so: KIMI_PRUNING_BACKEND=deepi
 		ctx := cmd.Context()
 		opts := options()
 		if loaded.File != nil {
-			stop := follow(&opts, loaded.File.Path)
+			stop := follow(&opts, loaded)
 			defer stop()
 		}
 		a, err := app.NewPruner(ctx, loaded.Config, opts)

@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"sync/atomic"
 
 	"github.com/spf13/cobra"
 
@@ -22,7 +23,7 @@ unless you set one).
 Agents reach all servers at http://127.0.0.1:8000/mcp, and one of them, under its own
 names, at /mcp/ID.
 
-The config file is read again when it changes, and on SIGHUP. A file with a mistake in it
+The config file is read again when it or a file that it takes a secret from changes, and on SIGHUP. A file with a mistake in it
 is reported and changes nothing; servers whose entries are the same go on untouched.
 
 SIGTERM or Ctrl-C drains: calls under way finish within http.drain_grace. A second
@@ -42,7 +43,7 @@ signal ends at once.`,
 		loaded.Memory.LimitRuntime()
 		ctx := cmd.Context()
 		opts := options()
-		stop := follow(&opts, loaded.File.Path)
+		stop := follow(&opts, loaded)
 		defer stop()
 		a, err := app.New(ctx, loaded.Config, opts)
 		if err != nil {
@@ -64,9 +65,9 @@ func setLog(cmd *cobra.Command, loaded config.Loaded) {
 	}
 }
 
-// follow lets the gateway reload its configuration when the file changes and on SIGHUP. The function
+// follow lets the gateway reload its configuration when the file or that of a secret changes, and on SIGHUP. The function
 // it gives ends the latter.
-func follow(opts *app.Options, file string) (stop func()) {
+func follow(opts *app.Options, first config.Loaded) (stop func()) {
 	hangup := make(chan os.Signal, 1)
 	notifyHangup(hangup)
 	asked, done := make(chan struct{}), make(chan struct{})
@@ -85,10 +86,23 @@ func follow(opts *app.Options, file string) (stop func()) {
 		}
 	}()
 	opts.LogTo = os.Stderr
-	opts.Source = &app.Source{File: file, Asked: asked, Load: func() (config.Config, error) {
-		loaded, err := load(file, false)
-		return loaded.Config, err
-	}}
+	file := first.File.Path
+	var secrets atomic.Pointer[[]string]
+	note := func(loaded config.Loaded) {
+		files := loaded.SecretFiles()
+		secrets.Store(&files)
+	}
+	note(first)
+	opts.Source = &app.Source{
+		File: file, Asked: asked, Secrets: func() []string { return *secrets.Load() },
+		Load: func() (config.Config, error) {
+			loaded, err := load(file, false)
+			if loaded.File != nil {
+				note(loaded)
+			}
+			return loaded.Config, err
+		},
+	}
 	return func() {
 		signal.Stop(hangup)
 		close(done)

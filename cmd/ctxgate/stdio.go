@@ -44,7 +44,7 @@ in its environment, in CTXGATE_TOKEN (or AUTH_TOKEN); a wrong one is an error at
 		loaded.Memory.LimitRuntime()
 		opts := options()
 		opts.Token, opts.Env = takeToken(opts.Env)
-		stop := follow(&opts, loaded.File.Path)
+		stop := follow(&opts, loaded)
 		defer stop()
 		return app.Stdio(cmd.Context(), loaded.Config, opts, os.Stdin, os.Stdout)
 	}
