@@ -45,6 +45,7 @@ func TestMemoryBudgetHolds(t *testing.T) {
 		{"overlapping ranges", (*flood).overlappingRanges, false},
 		{"anonymous bodies", (*flood).anonymousBodies, true},
 		{"model requests", (*flood).modelRequests, true},
+		{"many small parts", (*flood).smallParts, true},
 		{"large replies", (*flood).largeReplies, true},
 		{"a list without end", (*flood).endlessList, false},
 		{"notes to many sessions", (*flood).notes, false},
@@ -80,7 +81,7 @@ func TestMemoryBudgetHolds(t *testing.T) {
 func startFlood(t *testing.T) *flood {
 	t.Helper()
 	server := startFloodServer(t)
-	s := newSite(t, nil, server0(server))
+	s := newSite(t, newLedger(t), server0(server))
 	s.head = floodBudget
 	s.state = `driver = "sqlite"`
 	s.tail = fmt.Sprintf("[[providers]]\nname = \"fake\"\nkind = \"openai\"\nbase_url = %q\nmodels = [\"*\"]\n", server.URL+"/v1")
@@ -290,6 +291,26 @@ func (f *flood) modelRequests(*testing.T) {
 	each(pick(200, 1000), 64, func(int) {
 		f.attack("/v1/chat/completions", nil, filled(`{"model":"m","messages":[{"role":"user","content":"`, `"}]}`, 32<<20-100))
 	})
+}
+
+// smallParts sends documents that become many times as large when they are taken apart.
+func (f *flood) smallParts(*testing.T) {
+	var keys strings.Builder
+	for i := range 2_000_000 {
+		fmt.Fprintf(&keys, `,"%x":1`, i)
+	}
+	for _, body := range []struct{ path, head, part, tail string }{
+		{"/v1/chat/completions", `{"model":"m","messages":[{"role":"user","content":"x"}`, strings.Repeat(`,{"role":"tool"}`, 1_000_000), `]}`},
+		{"/v1/chat/completions", `{"model":"m","messages":[{"role":"assistant","tool_calls":[{"id":"a"}`, strings.Repeat(`,{"id":"a"}`, 1_000_000), `]}]}`},
+		{"/v1/chat/completions", `{"model":"m","messages":[]`, keys.String(), `}`},
+		{"/mcp", `{"jsonrpc":"2.0","id":1,"method":"ping","params":{"_meta":{}`, keys.String(), `}}`},
+		{"/mcp", `{"jsonrpc":"2.0","id":1,"method":"ping","params":{"x":{"y":0`, keys.String(), `}}}`},
+		{"/mcp", `{"jsonrpc":"2.0","id":1,"method":"ping","params":{"x":[0`, strings.Repeat(`,{}`, 3_000_000), `]}}`},
+	} {
+		each(pick(16, 64), 16, func(int) {
+			f.attack(body.path, nil, io.MultiReader(strings.NewReader(body.head), strings.NewReader(body.part), strings.NewReader(body.tail)))
+		})
+	}
 }
 
 // largeReplies asks for 100 replies of 128 MiB at once.
