@@ -95,9 +95,11 @@ func (r *Remote) doubtOlder() {
 
 // wantsOlder says whether a client gets a lane that is greeted with initialize at a server of the
 // newer era: a session of the older era that the server could ask; the lock is held. In the newer
-// era a server may not send it a request, and many of their tools know no other way to ask.
+// era a server may not send it a request, and many of their tools know no other way to ask. A program
+// need not list its older revisions. Over HTTP only a server that does is greeted so: to any other, a
+// request without the headers of the newer era would be a mistake, and most of them keep no sessions.
 func (r *Remote) wantsOlder(who Who) bool {
-	return !r.closed && r.shared != nil && !r.sole && !r.entry.Shared && r.entry.RPC == "" &&
+	return (r.listsOlder || !r.isFar()) && !r.closed && r.shared != nil && !r.sole && !r.entry.Shared && r.entry.RPC == "" &&
 		r.era == mcp.EraModern && r.older != olderRefused && who.Session != "" && who.Client.Answers()
 }
 

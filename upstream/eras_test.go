@@ -34,12 +34,11 @@ func eraOf(t *testing.T, l *Lane) mcp.Era {
 
 // A server that speaks both eras is spoken to in its client's: sessions of the older era that it could
 // ask have a connection of their own each, greeted with initialize; all others share one of the newer.
-// Whether it lists its older revisions or not.
 func TestServerOfBothErasIsGreetedInItsClientsEra(t *testing.T) {
-	for name, listed := range map[string][]string{"listed": {mcp.V20251125}, "not listed": nil} {
-		t.Run(name, func(t *testing.T) {
+	for _, listed := range mcp.Legacy {
+		t.Run(listed, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				p := newPuppet(t).bothEras(listed...)
+				p := newPuppet(t).bothEras(listed)
 				r, ear := p.remote()
 				r.Start()
 				want(t, "everybody's", eraOf(t, r.Shared()), mcp.EraModern)
@@ -80,7 +79,7 @@ func TestServerOfBothErasIsGreetedInItsClientsEra(t *testing.T) {
 // What a server of both eras asks during a call of an older session reaches that session.
 func TestServerOfBothErasAsksItsOlderClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p, answered := newPuppet(t).bothEras(), make(chan string, 1)
+		p, answered := newPuppet(t).bothEras(mcp.V20251125), make(chan string, 1)
 		p.on("", func(m message) string {
 			answered <- string(m.Result)
 			return silence
@@ -111,17 +110,15 @@ func TestServerOfBothErasAsksItsOlderClient(t *testing.T) {
 // newer one. One session finds that out while all others wait, until the server is met anew.
 func TestServerOfTheNewerEraOnlyIsTriedOnce(t *testing.T) {
 	refuses := map[string]func(*puppet){
-		"refuses":           func(p *puppet) { p.newer() },
-		"keeps no sessions": func(p *puppet) { p.bothEras(mcp.V20251125).forgets = true },
+		"refuses":           func(p *puppet) { p.on(mcp.Initialize, says(unknown)) },
+		"keeps no sessions": func(p *puppet) { p.forgets = true },
 		"another revision":  func(p *puppet) { p.on(mcp.Initialize, says(`"result":{"protocolVersion":"2026-07-28"}`)) },
 		"status":            func(p *puppet) { p.on(mcp.Initialize, says("400")) },
-		"not there":         func(p *puppet) { p.on(mcp.Initialize, says("503")) },
-		"silence":           func(p *puppet) { p.on(mcp.Initialize, says(silence)) },
 	}
 	for name, set := range refuses {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				p := newPuppet(t).newer()
+				p := newPuppet(t).bothEras(mcp.V20251125)
 				set(p)
 				r, ear := p.remote()
 				r.Start()
@@ -140,8 +137,7 @@ func TestServerOfTheNewerEraOnlyIsTriedOnce(t *testing.T) {
 				want(t, "lanes", r.lanesOf(), "")
 				want(t, "lost", len(ear.lost()), 0)
 
-				p.bothEras()
-				p.forgets = false
+				p.bothEras(mcp.V20251125).forgets = false
 				r.Shared().Current().end(fmt.Errorf("gone"))
 				eraOf(t, r.Shared())
 				l, _ := pick(t, r, Who{Client: ofEra(mcp.V20251125, "sampling"), Session: "0"})
@@ -186,7 +182,7 @@ func TestServerThatGivesUpTheOlderEra(t *testing.T) {
 // Who does not wait, as a notification does not, starts no connection of the older era.
 func TestNotificationStartsNoOlderConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newPuppet(t).bothEras()
+		p := newPuppet(t).bothEras(mcp.V20251125)
 		r, _ := p.remote()
 		r.Start()
 		eraOf(t, r.Shared())
@@ -209,11 +205,12 @@ func TestOnlyClientOverHTTP(t *testing.T) {
 		era     mcp.Era
 		first   string
 	}{
-		"older client, both eras":         {func(p *puppet) { p.bothEras() }, mcp.V20251125, mcp.EraLegacy, "1 older, 1 newer"},
-		"older client, both, no sessions": {func(p *puppet) { p.bothEras().forgets = true }, mcp.V20251125, mcp.EraModern, "1 older, 1 newer"},
-		"older client, newer only":        {func(p *puppet) { p.newer() }, mcp.V20251125, mcp.EraModern, "1 older, 1 newer"},
+		"older client, both eras":         {func(p *puppet) { p.bothEras(mcp.V20250618) }, mcp.V20251125, mcp.EraLegacy, "1 older, 1 newer"},
+		"older client, both, no sessions": {func(p *puppet) { p.bothEras(mcp.V20251125).forgets = true }, mcp.V20251125, mcp.EraModern, "1 older, 1 newer"},
+		"older client, both, refuses":     {func(p *puppet) { p.bothEras(mcp.V20251125).on(mcp.Initialize, says(unknown)) }, mcp.V20251125, mcp.EraModern, "1 older, 1 newer"},
+		"older client, newer only":        {func(p *puppet) { p.newer() }, mcp.V20251125, mcp.EraModern, "0 older, 1 newer"},
 		"older client, older only":        {func(p *puppet) { p.http = true }, mcp.V20251125, mcp.EraLegacy, "1 older, 1 newer"},
-		"newer client, both eras":         {func(p *puppet) { p.bothEras() }, mcp.V20260728, mcp.EraModern, "0 older, 1 newer"},
+		"newer client, both eras":         {func(p *puppet) { p.bothEras(mcp.V20251125) }, mcp.V20260728, mcp.EraModern, "0 older, 1 newer"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -229,4 +226,18 @@ func TestOnlyClientOverHTTP(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Over HTTP a server that lists no older revision is never greeted in the older era: a request without
+// the newer era's headers would be a mistake.
+func TestServerThatListsNoOlderRevision(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPuppet(t).bothEras()
+		r, _ := p.remote()
+		r.Start()
+		eraOf(t, r.Shared())
+		l, _ := pick(t, r, Who{Client: ofEra(mcp.V20251125, "sampling"), Session: "1"})
+		want(t, "shares", l.Shared(), true)
+		want(t, "greetings", p.greetings(), "0 older, 1 newer")
+	})
 }

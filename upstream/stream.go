@@ -94,7 +94,7 @@ func (r *Remote) doubt() {
 }
 
 // greet finds out the server's era, unless it is known to be the older one. The newer one is asked
-// for each time: it may have come. For a client of the older era, a server that has both is greeted in
+// for each time: it may have come. For a client of the older era, a server that lists both is greeted in
 // the older one after that.
 func (s *stream) greet(ctx context.Context, order greetOrder, client mcp.Client) error {
 	if order != olderOnly {
@@ -102,7 +102,7 @@ func (s *stream) greet(ctx context.Context, order greetOrder, client mcp.Client)
 		probe, cancel := context.WithTimeout(ctx, probeTime)
 		defer cancel()
 		known, err := s.conn.discover(probe, client)
-		if known && order == olderFirst && s.greetOlderToo(ctx, client) {
+		if known && order == olderFirst && s.conn.hello.older && s.greetOlderToo(ctx, client) {
 			return nil
 		}
 		if known || err != nil {

@@ -3,6 +3,7 @@
 // both.
 //
 //   node modern.mjs            over stdio
+//   node modern.mjs both       over stdio, in the older era as well, as the SDK does by itself
 //   node modern.mjs PORT       over HTTP, at http://127.0.0.1:PORT/mcp
 import { createServer } from 'node:http';
 import { Readable } from 'node:stream';
@@ -152,6 +153,8 @@ function serveHTTP(port) {
   http.listen(port, '127.0.0.1', () => console.error(`listening on ${http.address().port}`));
 }
 
-const port = process.argv[2];
+const both = process.argv[2] === 'both';
+const port = both ? undefined : process.argv[2];
 if (port) serveHTTP(Number(port));
+else if (both) serveStdio(factory);
 else serveStdio(factory, { legacy: 'reject' });
