@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/ctxgate/ctxgate/chat"
 )
 
@@ -148,6 +150,38 @@ func TestFallbackGetsNoCredentials(t *testing.T) {
 		t.Errorf("got %v and %v", one.calls()[0].head, two.calls()[0].head)
 	}
 	g.has(t, `ctxgate_llm_fallbacks_total{provider="one"} 1`, `ctxgate_llm_requests_total{provider="two",result="ok"} 1`)
+}
+
+// Of a client's headers and query a fallback gets what is on the list: a key may be in any other, and an
+// organization's or project's name is nothing to another provider.
+func TestFallbackGetsOnlyListedHeadersAndNoQuery(t *testing.T) {
+	one, two := newFar(t, says(503, "")), newFar(t, says(200, "{}"))
+	g := open(t, []chat.Provider{
+		provider("one", "anthropic", one.URL, func(p *chat.Provider) { p.Retries, p.Fallback = 0, []string{"two"} }),
+		provider("two", "anthropic", two.URL, keyed("sk-two")),
+	})
+	listed := http.Header{
+		"Accept": {"application/json"}, "Content-Type": {"application/json"}, "User-Agent": {"agent/1"},
+		"Anthropic-Version": {"2023-06-01"}, "Anthropic-Beta": {"a", "b"},
+	}
+	client := listed.Clone()
+	for _, name := range []string{
+		"X-Api-Key", "Authorization", "Api-Key", "X-Goog-Api-Key", "X-Portkey-Api-Key", "Helicone-Auth", "Cf-Aig-Authorization",
+		"Openai-Organization", "Openai-Project", "X-Stainless-Os", "Traceparent", "X-Whatever",
+	} {
+		client.Set(name, "sk-mine")
+	}
+	g.post(t, "/v1/messages?key=sk-mine&beta=true", "{}", client)
+	first, second := one.calls()[0], two.calls()[0]
+	if first.uri != "/v1/messages?key=sk-mine&beta=true" || first.head.Get("X-Whatever") != "sk-mine" {
+		t.Errorf("the client's own provider got %s %v", first.uri, first.head)
+	}
+	listed["X-Api-Key"] = []string{"sk-two"}
+	listed["Content-Length"] = []string{"2"}
+	second.head.Del("Accept-Encoding")
+	if diff := cmp.Diff(listed, second.head); second.uri != "/v1/messages" || diff != "" {
+		t.Errorf("the fallback got %s, %s", second.uri, diff)
+	}
 }
 
 // The errors of the gateway are in the form of the API that was called.

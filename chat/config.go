@@ -92,9 +92,9 @@ type Provider struct {
 	// Default 2.
 	Retries int `key:"retries" min:"0" max:"10"`
 	// Providers of the same kind to ask, in order, when this one fails so, or has the request and does not
-	// answer (then both may execute it, and bill it). They get the same
-	// request, whatever their models; the client's own credentials are not sent to them.
-	// Default none.
+	// answer (then both may execute it, and bill it). They get the same body, whatever their models, but
+	// neither the client's credentials nor its query, and of its headers only Accept, Content-Type,
+	// Content-Encoding, User-Agent, Anthropic-Version, Anthropic-Beta and OpenAI-Beta. Default none.
 	Fallback []string `key:"fallback"`
 	// What cached input costs beside fresh input. Default: no discount.
 	Cache Cache `key:"cache"`

@@ -90,6 +90,23 @@ func (p *plan) forwarded(in http.Header) (head, own http.Header) {
 	return head, own
 }
 
+// fallbackHeaders are the headers of a client that a fallback provider gets: what the body is, what may be
+// answered, and by which rules of the API. Anything else may be a credential of the provider that the
+// client meant, or say who the client is there.
+var fallbackHeaders = []string{
+	"Accept", "Content-Type", "Content-Encoding", "User-Agent", "Anthropic-Version", "Anthropic-Beta", "Openai-Beta",
+}
+
+func forFallback(head http.Header) http.Header {
+	out := make(http.Header, len(fallbackHeaders))
+	for _, name := range fallbackHeaders {
+		if values := head[name]; values != nil {
+			out[name] = slices.Clip(values)
+		}
+	}
+	return out
+}
+
 // endToEnd are the headers that do not belong to the connection (RFC 9110, 7.6.1).
 func endToEnd(in http.Header) http.Header {
 	out := make(http.Header, len(in))

@@ -79,9 +79,10 @@ var (
 	errUnanswered = errors.New("the request was delivered, and not answered")
 )
 
-// try makes one far call. The client's own credentials go with it where own says so. It returns
-// when the first byte of the reply's body is there: what fails before can be tried elsewhere. An error
-// says whether the provider had the whole request (errUnanswered).
+// try makes one far call. The provider that the client meant (own) gets the client's headers, query
+// and credentials; a fallback, which the client knows nothing of, gets what fallbackHeaders names. It
+// returns when the first byte of the reply's body is there: what fails before can be tried elsewhere. An
+// error says whether the provider had the whole request (errUnanswered).
 func (p *provider) try(ctx context.Context, c *call, own bool) (*reply, error) {
 	sent := &delivery{}
 	rep, err := p.tryOnce(sent.watch(ctx), c, sent, own)
@@ -93,7 +94,7 @@ func (p *provider) try(ctx context.Context, c *call, own bool) (*reply, error) {
 
 func (p *provider) tryOnce(ctx context.Context, c *call, sent *delivery, own bool) (*reply, error) {
 	target := p.root + c.path
-	if c.query != "" {
+	if own && c.query != "" {
 		target += "?" + c.query
 	}
 	return p.send(ctx, p.FirstByte.D(), func(ctx context.Context) (*http.Request, error) {
@@ -104,10 +105,11 @@ func (p *provider) tryOnce(ctx context.Context, c *call, sent *delivery, own boo
 		req.ContentLength = int64(jsonscan.SplicedLen(c.body, c.edits))
 		req.GetBody = func() (io.ReadCloser, error) { return c.send(sent), nil } // while the call waits for its answer
 		req.Body = c.send(sent)
-		req.Header = c.head.Clone()
 		if own {
+			req.Header = c.head.Clone()
 			p.dress(req.Header, c.own)
 		} else {
+			req.Header = forFallback(c.head)
 			p.dress(req.Header, nil)
 		}
 		return req, nil
