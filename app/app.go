@@ -361,17 +361,6 @@ func (a *App) release() error {
 	return errors.Join(errs...)
 }
 
-// Logger makes the log that the configuration asks for.
-func Logger(w io.Writer, cfg config.Log) *slog.Logger {
-	var level slog.Level
-	_ = level.UnmarshalText([]byte(cfg.Level)) // checked when it was loaded
-	opts := &slog.HandlerOptions{Level: level}
-	if cfg.Structured {
-		return slog.New(slog.NewJSONHandler(w, opts))
-	}
-	return slog.New(slog.NewTextHandler(w, opts))
-}
-
 // Vault is the store and what is kept in it: all of the gateway that `recover` needs.
 type Vault struct {
 	Store  *state.Store

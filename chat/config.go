@@ -70,16 +70,16 @@ type Provider struct {
 	// Which API it speaks: "openai" or "anthropic".
 	Kind string `key:"kind" oneof:"openai,anthropic"`
 	// The API's base URL. "/v1" is put after it unless its path names a version itself, as
-	// https://api.example.com/v1 does.
-	BaseURL string `key:"base_url"`
+	// https://api.example.com/v1 does. References work in it: "env:NAME", "https://${HOST}/v1".
+	BaseURL secret.URL `key:"base_url"`
 	// The key to call it with; it takes the place of whatever credentials the client sent.
 	// Default: the client's own credentials (Authorization, x-api-key) pass through.
 	APIKey secret.Text `key:"api_key"`
 	// The models it serves, with * for any run of characters; the first provider that fits
 	// serves a request. "*" is also served requests that name no model. Default: every model.
 	Models []string `key:"models"`
-	// Headers sent with every request, in place of the client's of the same name; "env:NAME" and
-	// "file:PATH" work, and a credential must be written so.
+	// Headers sent with every request, in place of the client's of the same name; "env:NAME",
+	// "file:PATH", "Bearer env:NAME" and "Bearer ${NAME}" work, and a credential must be written so.
 	Headers map[string]secret.Text `key:"headers" literal:"ok"`
 	// The longest it may take until the first byte of a reply; a duration. A reply that is not
 	// streamed comes all at once, so this is the longest such a reply may take. Default 10m.
@@ -216,7 +216,7 @@ func (p Provider) validate() []error {
 	if p.Kind == "" {
 		problems = append(problems, errors.New("kind: openai or anthropic is needed"))
 	}
-	if err := checkURL(p.BaseURL); err != nil {
+	if err := checkURL(p.BaseURL.Sample()); err != nil && (p.BaseURL == "" || p.BaseURL.Sample() != "") {
 		problems = append(problems, fmt.Errorf("base_url: %w", err))
 	}
 	if slices.Contains(p.Models, "") {

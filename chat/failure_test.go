@@ -16,6 +16,7 @@ import (
 
 	"github.com/ctxgate/ctxgate/chat"
 	"github.com/ctxgate/ctxgate/internal/llmtest"
+	"github.com/ctxgate/ctxgate/internal/secret"
 )
 
 // failures are the rows of the table of failures in docs/chat.md, by words of their first column,
@@ -296,7 +297,7 @@ func testProviderIsSilent(t *testing.T) {
 			t.Errorf("with a fallback: %d %s", resp.StatusCode, body)
 		}
 		falls := newFar(t, streams(w.events, make(chan struct{})))
-		first.BaseURL = falls.URL
+		first.BaseURL = secret.URL(falls.URL)
 		g.reload(first, second)
 		if body, err := readAll(g.streaming(t, w).Body); err == nil || body != w.events[0] {
 			t.Errorf("in mid-stream: %q, %v", body, err)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/ctxgate/ctxgate/fault"
+	"github.com/ctxgate/ctxgate/internal/secret"
 	"github.com/ctxgate/ctxgate/jsonscan"
 )
 
@@ -32,7 +33,7 @@ type provider struct {
 }
 
 func (d *Door) newProvider(entry Provider, limits Limits, old *plan) *provider {
-	p := &provider{Provider: entry, root: rootOf(entry.BaseURL), budget: &budget{}, transport: d.deps.Transport}
+	p := &provider{Provider: entry, root: rootOf(entry.BaseURL.Reveal()), budget: &budget{}, transport: d.deps.Transport}
 	if before := old.named(entry.Name); before != nil {
 		p.budget = before.budget // a reload is no reason to ask more often
 	}
@@ -121,6 +122,7 @@ func (p *provider) send(ctx context.Context, limit time.Duration, build func(con
 	ctx, cancel := context.WithCancelCause(ctx)
 	rep := &reply{from: p, ctx: ctx, cancel: cancel, silence: time.AfterFunc(limit, func() { cancel(errLate) })}
 	req, err := build(ctx)
+	err = secret.Bare(err)
 	if err == nil {
 		// No http.Client: it would follow redirects, and put the query into its errors.
 		rep.Response, err = p.transport.RoundTrip(req) //nolint:bodyclose // end closes it

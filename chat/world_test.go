@@ -139,7 +139,7 @@ func first(serve ...http.HandlerFunc) http.HandlerFunc {
 func provider(name, kind, url string, change ...func(*chat.Provider)) chat.Provider {
 	var p chat.Provider
 	p.SetDefaults()
-	p.Name, p.Kind, p.BaseURL = name, kind, url
+	p.Name, p.Kind, p.BaseURL = name, kind, secret.URL(url)
 	for _, f := range change {
 		f(&p)
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -188,7 +189,17 @@ func (l Loaded) CheckExposed() Problems { return l.File.Problems("", l.Config.Ch
 func (l *Loaded) Resolve(env Env) Problems {
 	clearUnset(&l.Secret, "CTXGATE_SECRET", env)
 	clearUnset(&l.Admin.Token, "CTXGATE_ADMIN_TOKEN", env)
+	eachReference(reflect.ValueOf(&l.Config).Elem(), func(path string, r referred) {
+		for _, file := range r.Files() {
+			if lax := secret.Lax(file); lax != "" {
+				l.Warnings = append(l.Warnings, path+": "+lax)
+			}
+		}
+	})
 	problems := l.File.Locate(ResolveSecrets(&l.Config, env.Lookup))
+	if len(problems) == 0 { // URLs are whole now
+		problems = l.File.Problems("", l.validate()...)
+	}
 	if s := l.Secret.Reveal(); s != "" && len(s) < recall.MinSecret {
 		problems = append(problems, l.File.Problems("", fmt.Errorf("secret: must have at least %d bytes", recall.MinSecret))...)
 	}

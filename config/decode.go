@@ -80,6 +80,9 @@ func (d *decoder) value(n *node, v reflect.Value, at at) {
 	case secretType:
 		d.secret(n, v, at)
 		return
+	case urlType:
+		d.url(n, v, at)
+		return
 	}
 	switch kind := v.Kind(); {
 	case kind == reflect.Pointer:

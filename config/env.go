@@ -5,8 +5,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/ctxgate/ctxgate/internal/secret"
 )
 
 const envPrefix = "CTXGATE_"
@@ -50,9 +48,10 @@ func ApplyEnv(dst any, environ []string, ignore ...string) (problems, warnings P
 	}
 	// Before anything is overridden: a variable that a file refers to is used, even if the
 	// reference then loses to another variable.
-	eachSecret(v, "", func(_ string, t secret.Text) secret.Text {
-		used[strings.TrimPrefix(t.Source(), "env:")] = true
-		return t
+	eachReference(v, func(_ string, r referred) {
+		for _, name := range r.Variables() {
+			used[name] = true
+		}
 	})
 
 	var known []string

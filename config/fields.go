@@ -14,6 +14,7 @@ var (
 	durationType = reflect.TypeFor[unit.Duration]()
 	bytesType    = reflect.TypeFor[unit.Bytes]()
 	secretType   = reflect.TypeFor[secret.Text]()
+	urlType      = reflect.TypeFor[secret.URL]()
 )
 
 // Field is one key that a config struct takes. Tags on the Go field say which:

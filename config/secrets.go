@@ -11,8 +11,6 @@ import (
 	"github.com/ctxgate/ctxgate/internal/secret"
 )
 
-var variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
-
 // alwaysSecret names the HTTP headers that carry credentials: never written out, even where
 // other headers may be.
 func alwaysSecret(header string) bool {
@@ -37,18 +35,45 @@ func (d *decoder) secret(n *node, v reflect.Value, at at) {
 		d.problem(n.line, at.path, "want %s, found %s", want, n.describe())
 		return
 	}
-	text := secret.Parse(n.text)
-	name, isEnv := strings.CutPrefix(text.Source(), "env:")
+	read := secret.ParseTemplate
+	if d.fromEnv { // a variable holds the secret itself, whatever is in it, or is a reference as a whole
+		read = parseVariable
+	}
+	text, err := read(n.text)
 	switch {
+	case err != nil:
+		d.problem(n.line, at.path, "%s", err)
 	case text.IsLiteral() && !literal:
 		d.problem(n.line, at.path, `a secret does not belong in the file: write "env:NAME" or "file:PATH"`)
-	case isEnv && !variableName.MatchString(name):
-		d.problem(n.line, at.path, `"env:" wants the name of an environment variable after it`)
-	case text.Source() == "file:":
-		d.problem(n.line, at.path, `"file:" wants a path after it`)
 	default:
+		if text.IsLiteral() && secretName.MatchString(at.path) {
+			secret.Remember(text.Reveal())
+		}
 		v.Set(reflect.ValueOf(text))
 	}
+}
+
+// secretName fits keys, headers and variables whose values are secrets even where they are written out.
+var secretName = regexp.MustCompile(`(?i)(key|token|secret|passw|credential|auth)[a-z0-9_-]*$`)
+
+func parseVariable(s string) (secret.Text, error) {
+	if strings.HasPrefix(s, "env:") || strings.HasPrefix(s, "file:") {
+		return secret.ParseTemplate(s)
+	}
+	return secret.Literal(s), nil
+}
+
+// url takes a URL that may have references in it.
+func (d *decoder) url(n *node, v reflect.Value, at at) {
+	if n.kind != textKind {
+		d.mismatch(n, at.path, "text")
+		return
+	}
+	if err := secret.URL(n.text).Check(); err != nil {
+		d.problem(n.line, at.path, "%s", err)
+		return
+	}
+	v.SetString(n.text)
 }
 
 // ResolveSecrets follows every reference in dst, a pointer to a config struct. A reference that
@@ -59,20 +84,54 @@ func ResolveSecrets(dst any, lookup func(string) (string, bool)) Problems {
 		return Problems{notAStruct(dst)}
 	}
 	var ps Problems
-	eachSecret(v, "", func(path string, t secret.Text) secret.Text {
-		resolved, err := t.Resolve(lookup)
+	failed := func(path, source string, err error) {
 		if err != nil {
-			ps = append(ps, Problem{Key: path, Text: fmt.Sprintf("cannot resolve %s: %s", t.Source(), err)})
+			ps = append(ps, Problem{Key: path, Text: fmt.Sprintf("cannot resolve %s: %s", source, err)})
 		}
-		return resolved
+	}
+	eachSecret(v, "", visitor{
+		text: func(path string, t secret.Text) secret.Text {
+			resolved, err := t.Resolve(lookup)
+			failed(path, t.Source(), err)
+			return resolved
+		},
+		url: func(path string, u secret.URL) secret.URL {
+			resolved, err := u.Resolve(lookup)
+			failed(path, u.Source(), err)
+			return resolved
+		},
 	})
 	return ps
 }
 
+// referred is what the secrets of a configuration refer to.
+type referred interface {
+	Variables() []string
+	Files() []string
+}
+
+// eachReference shows every secret and URL of dst to see.
+func eachReference(v reflect.Value, see func(path string, r referred)) {
+	eachSecret(v, "", visitor{
+		text: func(path string, t secret.Text) secret.Text { see(path, t); return t },
+		url:  func(path string, u secret.URL) secret.URL { see(path, u); return u },
+	})
+}
+
+// visitor gives what takes the place of a secret.
+type visitor struct {
+	text func(path string, t secret.Text) secret.Text
+	url  func(path string, u secret.URL) secret.URL
+}
+
 // eachSecret replaces every secret below v with what visit gives for it, in a fixed order.
-func eachSecret(v reflect.Value, path string, visit func(string, secret.Text) secret.Text) {
-	if t, ok := v.Interface().(secret.Text); ok {
-		v.Set(reflect.ValueOf(visit(path, t)))
+func eachSecret(v reflect.Value, path string, visit visitor) {
+	switch t := v.Interface().(type) {
+	case secret.Text:
+		v.Set(reflect.ValueOf(visit.text(path, t)))
+		return
+	case secret.URL:
+		v.Set(reflect.ValueOf(visit.url(path, t)))
 		return
 	}
 	switch v.Kind() {
@@ -93,7 +152,7 @@ func eachSecret(v reflect.Value, path string, visit func(string, secret.Text) se
 	}
 }
 
-func eachSecretOfMap(v reflect.Value, path string, visit func(string, secret.Text) secret.Text) {
+func eachSecretOfMap(v reflect.Value, path string, visit visitor) {
 	byName := map[string]reflect.Value{}
 	for k, elem := range v.Seq2() {
 		// What a map holds cannot be set in place.

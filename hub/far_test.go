@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ctxgate/ctxgate/internal/secret"
 	"github.com/ctxgate/ctxgate/mcp"
 	"github.com/ctxgate/ctxgate/upstream"
 )
@@ -104,7 +105,7 @@ func (f *far) entry() upstream.Server {
 		self, _ := os.Executable()
 		s.Command = []string{self, "run:join", f.at}
 	} else {
-		s.URL = f.at
+		s.URL = secret.URL(f.at)
 	}
 	return s
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/ctxgate/ctxgate/front"
 	"github.com/ctxgate/ctxgate/hub"
 	"github.com/ctxgate/ctxgate/internal/child"
+	"github.com/ctxgate/ctxgate/internal/secret"
 	"github.com/ctxgate/ctxgate/internal/unit"
 	"github.com/ctxgate/ctxgate/limit"
 	"github.com/ctxgate/ctxgate/meter"
@@ -65,7 +66,7 @@ type setup struct {
 
 // server adds an rpc server to the table.
 func (s *setup) server(id, base string) {
-	s.upstream.Servers = append(s.upstream.Servers, upstream.Server{ID: id, RPC: base})
+	s.upstream.Servers = append(s.upstream.Servers, upstream.Server{ID: id, RPC: secret.URL(base)})
 }
 
 // gateway is the door behind its chain, on a real listener.

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ctxgate/ctxgate/internal/secret"
 	"github.com/ctxgate/ctxgate/mcp"
 	"github.com/ctxgate/ctxgate/upstream"
 )
@@ -288,7 +289,7 @@ func TestPlainServerInTheList(t *testing.T) {
 	t.Parallel()
 	a := newFar(t, "a", mcp.EraLegacy, false).on(mcp.ToolsList, page("tools", named("x")...))
 	y := start(t, func(s *setup) {
-		s.upstream.Servers = []upstream.Server{{ID: "a", RPC: a.at, StartupTimeout: seconds(5)}}
+		s.upstream.Servers = []upstream.Server{{ID: "a", RPC: secret.URL(a.at), StartupTimeout: seconds(5)}}
 	})
 	c := y.visit(t, "/mcp", mcp.EraModern, "{}")
 	if got := c.tools(t); !slices.Equal(got, []string{"a::x"}) {

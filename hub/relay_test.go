@@ -129,7 +129,7 @@ func TestG2BaseURLAndHeaders(t *testing.T) {
 		up.URL + "/api/mcp-gateway": "/api/mcp-gateway/rpc",
 	} {
 		g := open(t, "", func(s *setup) {
-			s.upstream.Servers = []upstream.Server{{ID: "a", RPC: base, Headers: map[string]secret.Text{
+			s.upstream.Servers = []upstream.Server{{ID: "a", RPC: secret.URL(base), Headers: map[string]secret.Text{
 				"Authorization": secret.Parse("Bearer hush"), "x-team": secret.Parse("core"),
 			}}}
 		})
@@ -185,11 +185,11 @@ func TestG6ServerTable(t *testing.T) {
 	}
 	var table []upstream.Server
 	for _, id := range []string{"one", "two.x"} {
-		table = append(table, upstream.Server{ID: id, RPC: up[id].URL})
+		table = append(table, upstream.Server{ID: id, RPC: secret.URL(up[id].URL)})
 	}
 	before := open(t, "", func(s *setup) { s.upstream.Servers = table })
 	after := open(t, "", func(s *setup) {
-		s.upstream.Servers = append(table, upstream.Server{ID: "three_3-c", RPC: up["three_3-c"].URL})
+		s.upstream.Servers = append(table, upstream.Server{ID: "three_3-c", RPC: secret.URL(up["three_3-c"].URL)})
 	})
 	for id, p := range up {
 		want := `{"jsonrpc":"2.0","id":1,"result":"` + id + `"}`

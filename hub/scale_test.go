@@ -15,6 +15,7 @@ import (
 
 	"github.com/ctxgate/ctxgate/front"
 	"github.com/ctxgate/ctxgate/hub"
+	"github.com/ctxgate/ctxgate/internal/secret"
 	"github.com/ctxgate/ctxgate/internal/unit"
 	"github.com/ctxgate/ctxgate/mcp"
 	"github.com/ctxgate/ctxgate/meter"
@@ -73,7 +74,7 @@ func startupCost(t *testing.T, servers int) (allocated uint64, cpu time.Duration
 	for i := range servers {
 		var s upstream.Server
 		s.SetDefaults()
-		s.ID, s.URL = fmt.Sprintf("s%04d", i), fmt.Sprintf("http://servers.invalid/s%04d", i)
+		s.ID, s.URL = fmt.Sprintf("s%04d", i), secret.URL(fmt.Sprintf("http://servers.invalid/s%04d", i))
 		set.Upstream.Servers = append(set.Upstream.Servers, s)
 	}
 	store := state.New(memory.New(), state.Default(), time.Now)

@@ -59,7 +59,7 @@ type Server struct {
 	Command []string `key:"command"`
 
 	// Environment variables for the program, besides a small safe set of the gateway's own;
-	// "env:NAME" and "file:PATH" work.
+	// "env:NAME", "file:PATH" and "…${NAME}…" work.
 	Env map[string]secret.Text `key:"env" literal:"ok"`
 
 	// The longest the program may take to start; a duration. Default 20s.
@@ -68,15 +68,17 @@ type Server struct {
 	// How long the program may take to stop before it is killed; a duration. Default 3s.
 	ShutdownGrace unit.Duration `key:"shutdown_grace"`
 
-	// The URL of a server that speaks MCP over HTTP.
-	URL string `key:"url"`
+	// The URL of a server that speaks MCP over HTTP. A key in it is written as a reference:
+	// "https://host/mcp?key=env:NAME", "https://host/${NAME}/mcp", "…?key=file:PATH", or "env:NAME" for
+	// all of it; what stands in its path or query is escaped.
+	URL secret.URL `key:"url"`
 
 	// How a server with a url speaks: "http" (Streamable HTTP) or "sse" (the older HTTP+SSE).
 	// Default "http".
 	Transport string `key:"transport" oneof:"http,sse"`
 
-	// Headers sent with every request to a url or rpc server; "env:NAME" and "file:PATH" work,
-	// and a credential must be written so.
+	// Headers sent with every request to a url or rpc server; "env:NAME", "file:PATH",
+	// "Bearer env:NAME" and "Bearer ${NAME}" work, and a credential must be written so.
 	Headers map[string]secret.Text `key:"headers" literal:"ok"`
 
 	// How a server with a url is authorized that wants OAuth. What one user has granted is used
@@ -84,7 +86,8 @@ type Server struct {
 	OAuth grant.Config `key:"oauth"`
 
 	// The base URL of a server that speaks plain JSON-RPC: requests are POSTed to <rpc>/rpc.
-	RPC string `key:"rpc"`
+	// References work as in url.
+	RPC secret.URL `key:"rpc"`
 
 	// Never start a program or a session for one client alone: all clients share one, and the
 	// server cannot ask its clients anything (sampling, elicitation, roots). Default false.
@@ -164,14 +167,18 @@ func (s Server) validate() []error {
 			problems = append(problems, errors.New("command: the program's name is empty"))
 		}
 	}
-	for _, u := range []struct{ key, value string }{{"url", s.URL}, {"rpc", s.RPC}} {
+	for _, u := range []struct {
+		key   string
+		value secret.URL
+	}{{"url", s.URL}, {"rpc", s.RPC}} {
 		if u.value == "" {
 			continue
 		}
 		kinds++
-		if err := checkURL(u.value); err != nil {
+		sample := u.value.Sample() // which says nothing of a URL that is a reference as a whole
+		if err := checkURL(sample); err != nil && sample != "" {
 			problems = append(problems, fmt.Errorf("%s: %w", u.key, err))
-		} else if u.key == "rpc" && strings.Contains(u.value, "?") {
+		} else if u.key == "rpc" && strings.Contains(sample, "?") {
 			problems = append(problems, errors.New("rpc: a query has no meaning here: /rpc is put after it"))
 		}
 	}

@@ -52,7 +52,7 @@ func TestLaneWaitsForPermission(t *testing.T) {
 	transport := upstream.NewTransport()
 	defer transport.CloseIdleConnections()
 	l := locked{transport, make(chan struct{})}
-	r := remote(t, upstream.Server{URL: f.URL}, l)
+	r := remote(t, upstream.Server{URL: secret.URL(f.URL)}, l)
 	_, err := r.Shared().Call(t.Context(), newCall(t, mcp.ToolsList, `{}`))
 	if fault.KindOf(err) != fault.Unavailable || fault.PublicOf(err) != "waits to be authorized" {
 		t.Errorf("got %v", err)
@@ -90,7 +90,7 @@ func TestWhoIsNotAsked(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			entry.URL = f.URL + "/mcp"
+			entry.URL = secret.URL(f.URL + "/mcp")
 			r := remote(t, entry, desk)
 			t.Cleanup(func() {
 				r.Close()

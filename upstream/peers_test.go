@@ -12,6 +12,7 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/ctxgate/ctxgate/fault"
+	"github.com/ctxgate/ctxgate/internal/secret"
 	"github.com/ctxgate/ctxgate/mcp"
 	"github.com/ctxgate/ctxgate/rpc"
 	"github.com/ctxgate/ctxgate/upstream"
@@ -71,7 +72,7 @@ func host(t *testing.T, h http.Handler) upstream.Server {
 		srv.CloseClientConnections()
 		srv.Close()
 	})
-	return upstream.Server{URL: srv.URL}
+	return upstream.Server{URL: secret.URL(srv.URL)}
 }
 
 func streamable(t *testing.T, opts sdk.StreamableHTTPOptions) upstream.Server {

@@ -10,7 +10,7 @@ import (
 	"github.com/ctxgate/ctxgate/upstream"
 )
 
-func plainAt(f *far) upstream.Server { return upstream.Server{RPC: f.URL + "/base"} }
+func plainAt(f *far) upstream.Server { return upstream.Server{RPC: secret.URL(f.URL + "/base")} }
 
 // G2: a plain server is greeted like one of the older era, at <rpc>/rpc.
 func TestPlainServer(t *testing.T) {

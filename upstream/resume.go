@@ -98,7 +98,7 @@ func (s *stream) open(ctx context.Context, at *place) (io.ReadCloser, error) {
 	if at.last != "" {
 		extra.Set(mcp.HeaderLastEvent, at.last)
 	}
-	return s.get(ctx, s.remote.entry.URL, extra)
+	return s.get(ctx, s.remote.entry.URL.Reveal(), extra)
 }
 
 // resume takes a call's stream up again (2025-11-25, Resumability and Redelivery). A server that

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ctxgate/ctxgate/fault"
 	"github.com/ctxgate/ctxgate/internal/membudget"
+	"github.com/ctxgate/ctxgate/internal/secret"
 )
 
 // RPC is a server that takes one JSON-RPC message a POST.
@@ -45,7 +46,7 @@ func NewRPC(s Server, cfg Config, transport http.RoundTripper) *RPC {
 	headers.Set("Content-Type", "application/json")
 	headers.Set("Accept", "application/json")
 	return &RPC{
-		url:     strings.TrimRight(s.RPC, "/") + "/rpc",
+		url:     strings.TrimRight(s.RPC.Reveal(), "/") + "/rpc",
 		headers: headers,
 		timeout: cfg.ResponseTimeout.D(),
 		limit:   int64(cfg.MaxReplyBytes),
@@ -81,10 +82,11 @@ func (u *RPC) Notify(ctx context.Context, body []byte) error {
 func (u *RPC) post(ctx context.Context, body []byte) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, u.url, bytes.NewReader(body))
 	if err != nil {
-		return nil, err
+		return nil, secret.Bare(err)
 	}
 	req.Header = u.headers.Clone()
-	return u.client.Do(req)
+	resp, err := u.client.Do(req)
+	return resp, secret.Bare(err)
 }
 
 // failure classifies what went wrong on the way. The client's own leaving is told from the

@@ -33,7 +33,7 @@ func dial(t *testing.T, handler http.HandlerFunc, mend func(*upstream.Config, *u
 		transport.CloseIdleConnections()
 		srv.Close()
 	})
-	cfg, entry := upstream.Default(), upstream.Server{ID: "a", RPC: srv.URL}
+	cfg, entry := upstream.Default(), upstream.Server{ID: "a", RPC: secret.URL(srv.URL)}
 	if mend != nil {
 		mend(&cfg, &entry)
 	}
@@ -93,7 +93,7 @@ func TestFailures(t *testing.T) {
 	refused := func(_ *upstream.Config, s *upstream.Server) {
 		srv := httptest.NewServer(nil)
 		srv.Close()
-		s.RPC = srv.URL
+		s.RPC = secret.URL(srv.URL)
 	}
 	for name, tt := range map[string]struct {
 		handler http.HandlerFunc

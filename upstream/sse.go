@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 
 	"github.com/ctxgate/ctxgate/fault"
+	"github.com/ctxgate/ctxgate/internal/secret"
 	"github.com/ctxgate/ctxgate/internal/sse"
 	"github.com/ctxgate/ctxgate/mcp"
 )
@@ -32,7 +33,7 @@ func (r *Remote) dialSSE(ctx context.Context, c *Conn, l *Lane) (*Conn, error) {
 	w := &feed{web: r.web(), conn: c}
 	w.life, w.stop = context.WithCancel(context.Background())
 	c.wire = w
-	err := w.open(ctx, r.entry.URL)
+	err := w.open(ctx, r.entry.URL.Reveal())
 	if err == nil {
 		err = c.initialize(ctx, l.client)
 	}
@@ -91,14 +92,14 @@ func endpoint(ctx context.Context, events *sse.Reader, base string) (string, err
 func resolve(base, ref string) (string, error) {
 	from, err := url.Parse(base)
 	if err != nil {
-		return "", err
+		return "", secret.Bare(err)
 	}
 	to, err := from.Parse(ref)
 	if err != nil {
-		return "", err
+		return "", secret.Bare(err)
 	}
 	if to.Scheme != from.Scheme || !strings.EqualFold(to.Hostname(), from.Hostname()) || portOf(to) != portOf(from) || to.User != nil {
-		return "", fmt.Errorf("endpoint %.200q is not at the origin of %q", ref, base)
+		return "", fmt.Errorf("an endpoint at %.200q is not at the origin of %s", to.Scheme+"://"+to.Host, secret.URL(base))
 	}
 	return to.String(), nil
 }

@@ -51,7 +51,9 @@ func (f *far) push(text string) { f.acts["push"](nil, heard{body: text}) }
 // brief is a time that a test can wait for.
 const brief = unit.Duration(300 * time.Millisecond)
 
-func old(f *far) upstream.Server { return upstream.Server{URL: f.URL + "/sse", Transport: "sse"} }
+func old(f *far) upstream.Server {
+	return upstream.Server{URL: secret.URL(f.URL + "/sse"), Transport: "sse"}
+}
 
 // A13: a server of the oldest transport: one stream, a POST for each message.
 func TestOldestTransport(t *testing.T) {

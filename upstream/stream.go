@@ -210,7 +210,7 @@ func (s *stream) tell(ctx context.Context, msg []byte) error {
 	if fields, err := jsonscan.FieldsOf(msg); err == nil && t.modern {
 		head.Set(mcp.HeaderMethod, fields.Text("method")) // there are no answers in this era
 	}
-	resp, err := s.post(ctx, s.remote.entry.URL, msg, head)
+	resp, err := s.post(ctx, s.remote.entry.URL.Reveal(), msg, head)
 	if err != nil {
 		return failure(ctx, err)
 	}
@@ -258,7 +258,7 @@ func (s *stream) close() {
 	for s.errands.Load() > 0 && ctx.Err() == nil {
 		time.Sleep(time.Millisecond)
 	}
-	resp, err := s.do(ctx, http.MethodDelete, s.remote.entry.URL, nil, s.head(t, nil))
+	resp, err := s.do(ctx, http.MethodDelete, s.remote.entry.URL.Reveal(), nil, s.head(t, nil))
 	if err != nil {
 		slog.Debug("a session was not ended", "server", s.conn.server, "error", err)
 		return
@@ -280,7 +280,7 @@ type exchange struct {
 // says that it has its reply.
 func (x *exchange) run(ctx context.Context) error {
 	t := x.spoken()
-	resp, err := x.post(ctx, x.remote.entry.URL, x.msg, x.head(t, x.f))
+	resp, err := x.post(ctx, x.remote.entry.URL.Reveal(), x.msg, x.head(t, x.f))
 	if err != nil {
 		return x.unmet(failure(ctx, err))
 	}

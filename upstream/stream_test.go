@@ -19,7 +19,7 @@ import (
 	"github.com/ctxgate/ctxgate/upstream"
 )
 
-func at(f *far) upstream.Server { return upstream.Server{URL: f.URL + "/mcp"} }
+func at(f *far) upstream.Server { return upstream.Server{URL: secret.URL(f.URL + "/mcp")} }
 
 // A13: a server of the newer era is asked once, and every request says everything about itself.
 func TestGreetingOfTheNewerEra(t *testing.T) {

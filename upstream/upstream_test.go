@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ctxgate/ctxgate/internal/secret"
 	"github.com/ctxgate/ctxgate/upstream"
 )
 
@@ -13,7 +14,7 @@ func TestValidate(t *testing.T) {
 	id := func(s string) string {
 		return "servers[0].id: " + s + " must be 1 to 64 letters, digits, dots, dashes or underscores"
 	}
-	rpc := func(url string) []upstream.Server { return []upstream.Server{{ID: "a", RPC: url}} }
+	rpc := func(url string) []upstream.Server { return []upstream.Server{{ID: "a", RPC: secret.URL(url)}} }
 	for name, tt := range map[string]struct {
 		servers []upstream.Server
 		want    string
@@ -60,7 +61,7 @@ func TestValidate(t *testing.T) {
 func TestValidateRefusesAQueryInABase(t *testing.T) {
 	for _, url := range []string{"http://h/base?key=1", "http://h?", "http://h/#"} {
 		cfg := upstream.Default()
-		cfg.Servers = []upstream.Server{{ID: "a", RPC: url}}
+		cfg.Servers = []upstream.Server{{ID: "a", RPC: secret.URL(url)}}
 		if got := cfg.Validate(); len(got) != 1 || !strings.HasPrefix(got[0].Error(), "servers[0].rpc: ") {
 			t.Errorf("%s: got %v, want one problem of servers[0].rpc", url, got)
 		}

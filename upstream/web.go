@@ -14,6 +14,7 @@ import (
 	"github.com/ctxgate/ctxgate/fault"
 	"github.com/ctxgate/ctxgate/grant"
 	"github.com/ctxgate/ctxgate/internal/membudget"
+	"github.com/ctxgate/ctxgate/internal/secret"
 	"github.com/ctxgate/ctxgate/internal/slurp"
 )
 
@@ -40,7 +41,7 @@ func (r *Remote) web() web {
 	}
 	w := web{headers: headers, client: newClient(r.deps.Transport), limit: int64(r.cfg.MaxReplyBytes)}
 	if !r.entry.OAuth.Off && headers.Get("Authorization") == "" {
-		w.server = grant.For(r.entry.ID, r.entry.URL, r.entry.OAuth)
+		w.server = grant.For(r.entry.ID, r.entry.URL.Reveal(), r.entry.OAuth)
 	}
 	return w
 }
@@ -90,10 +91,11 @@ func (w web) do(ctx context.Context, method, url string, body []byte, head http.
 	}
 	req, err := http.NewRequestWithContext(ctx, method, url, r)
 	if err != nil {
-		return nil, err
+		return nil, secret.Bare(err)
 	}
 	req.Header = head
-	return w.client.Do(req)
+	resp, err := w.client.Do(req)
+	return resp, secret.Bare(err)
 }
 
 // leash is the context of what a call has under way on the network. It ends at once when nobody

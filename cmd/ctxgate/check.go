@@ -9,6 +9,7 @@ import (
 
 	"github.com/ctxgate/ctxgate/app"
 	"github.com/ctxgate/ctxgate/config"
+	"github.com/ctxgate/ctxgate/internal/secret"
 )
 
 func checkCommand() *cobra.Command {
@@ -54,7 +55,7 @@ that does not start, and a name that two servers want, is a problem.`,
 
 // checkServers starts every server and prints what it is.
 func checkServers(cmd *cobra.Command, cfg config.Config) error {
-	slog.SetDefault(slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: slog.LevelError})))
+	slog.SetDefault(app.Logger(cmd.ErrOrStderr(), config.Log{Level: "ERROR"}))
 	found, clashes, err := app.Survey(cmd.Context(), cfg, options())
 	if err != nil {
 		return err
@@ -63,7 +64,7 @@ func checkServers(cmd *cobra.Command, cfg config.Config) error {
 	for _, f := range found {
 		if f.Problem != nil {
 			bad++
-			fmt.Fprintf(cmd.ErrOrStderr(), "%s: %v\n", f.Server, f.Problem)
+			fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s\n", f.Server, secret.Redact(f.Problem.Error()))
 			continue
 		}
 		fmt.Fprintf(cmd.OutOrStdout(), "%s: %s\n", f.Server, f.Line)

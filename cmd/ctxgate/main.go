@@ -15,6 +15,7 @@ import (
 
 	"github.com/ctxgate/ctxgate/config"
 	"github.com/ctxgate/ctxgate/internal/child"
+	"github.com/ctxgate/ctxgate/internal/secret"
 )
 
 // The exit codes, as --help documents them.
@@ -56,7 +57,7 @@ func run() int {
 		}
 		return exitProblem
 	}
-	fmt.Fprintln(os.Stderr, "ctxgate:", err)
+	fmt.Fprintln(os.Stderr, "ctxgate:", secret.Redact(err.Error()))
 	var exit *exitError
 	if errors.As(err, &exit) {
 		return exit.code

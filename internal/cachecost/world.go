@@ -12,6 +12,7 @@ import (
 	"github.com/ctxgate/ctxgate/front"
 	"github.com/ctxgate/ctxgate/history"
 	"github.com/ctxgate/ctxgate/internal/llmtest"
+	"github.com/ctxgate/ctxgate/internal/secret"
 	"github.com/ctxgate/ctxgate/internal/unit"
 	"github.com/ctxgate/ctxgate/meter"
 	"github.com/ctxgate/ctxgate/recall"
@@ -56,7 +57,7 @@ func open(r run) (*world, error) {
 func settings(r run, url string) chat.Settings {
 	var far chat.Provider
 	far.SetDefaults()
-	far.Name, far.Kind, far.BaseURL = "far", r.wire.kind, url
+	far.Name, far.Kind, far.BaseURL = "far", r.wire.kind, secret.URL(url)
 	if r.price != (history.Cache{}) {
 		far.Cache.Write, far.Cache.Read = r.price.Write, r.price.Read
 	}
