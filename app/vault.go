@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -22,6 +23,9 @@ import (
 
 // OpenVault opens the store that the configuration names, and recall over it.
 func OpenVault(ctx context.Context, cfg config.Config) (*Vault, error) {
+	if err := mendModes(cfg); err != nil {
+		return nil, err
+	}
 	root, err := rootSecret(cfg)
 	if err != nil {
 		return nil, err
@@ -48,13 +52,61 @@ func openDriver(ctx context.Context, cfg config.Config) (state.Driver, error) {
 	case "memory":
 		return memory.New(), nil
 	case "sqlite":
-		path := cfg.State.Path
-		if path == "" {
-			path = filepath.Join(cfg.DataDir, "ctxgate.db")
-		}
-		return sqlite.Follow(ctx, path)
+		return sqlite.Follow(ctx, storePath(cfg))
 	}
 	return nil, fmt.Errorf("the store %q is not in this version", cfg.State.Driver)
+}
+
+// storePath is the SQLite file.
+func storePath(cfg config.Config) string {
+	if cfg.State.Path != "" {
+		return cfg.State.Path
+	}
+	return filepath.Join(cfg.DataDir, "ctxgate.db")
+}
+
+// mendModes takes the rights of others from the data directory and from what is kept in it. What is
+// another user's is left and said, or refused where everybody can change it.
+func mendModes(cfg config.Config) error {
+	type place struct {
+		path string
+		mode fs.FileMode
+	}
+	var places []place
+	if cfg.DataDir != "" {
+		places = append(places, place{filepath.Join(cfg.DataDir, "secret"), 0o600}, place{filepath.Join(cfg.DataDir, "admin-token"), 0o600})
+		if isAbove(cfg.DataDir) {
+			slog.Warn("the data directory is the working directory or above it, so its mode is left as it is: name one of its own", "data_dir", cfg.DataDir)
+		} else {
+			places = append(places, place{cfg.DataDir, 0o700})
+		}
+	}
+	if cfg.State.Driver == "sqlite" {
+		for _, suffix := range []string{"", "-wal", "-shm"} {
+			places = append(places, place{storePath(cfg) + suffix, 0o600})
+		}
+	}
+	for _, p := range places {
+		said, err := secret.Mend(p.path, p.mode)
+		if err != nil {
+			return err
+		}
+		if said != "" {
+			slog.Warn(said)
+		}
+	}
+	return nil
+}
+
+// isAbove says that a folder is where the process works, or above that: not one to close to others.
+func isAbove(dir string) bool {
+	here, err := os.Getwd()
+	abs, bad := filepath.Abs(dir)
+	if err != nil || bad != nil {
+		return false
+	}
+	below, err := filepath.Rel(abs, here)
+	return err == nil && below != ".." && !strings.HasPrefix(below, ".."+string(filepath.Separator))
 }
 
 func rootSecret(cfg config.Config) (secret.Text, error) {
@@ -105,5 +157,6 @@ func readKept(path string) (secret.Text, error) {
 	if len(text) < recall.MinSecret {
 		return secret.Text{}, fmt.Errorf("%s holds no secret of at least %d bytes; remove it and one is made", path, recall.MinSecret)
 	}
+	secret.Remember(text)
 	return secret.Literal(text), nil
 }

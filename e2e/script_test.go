@@ -28,8 +28,8 @@ import (
 //	                                  its stderr
 //	signal NAME TERM|KILL             to a gateway
 //	exited NAME CODE                  wait for a gateway's end; -1 is a signal's
-//	post [-H HEADER] URL BODY|FILE [STATUS]  the answer is stdout; 200 unless told
-//	get [-H HEADER] URL [STATUS]      the same; asks until the status is right
+//	post [-H HEADER]… URL BODY|FILE [STATUS]  the answer is stdout; 200 unless told
+//	get [-H HEADER]… URL [STATUS]      the same; asks until the status is right
 //	begin NAME URL BODY, await NAME [STATUS]  post in two steps
 //	exits CODE PROGRAM [ARGS]         exec, with this exit code
 //	pruneid NAME                      $NAME is the one prune_id in stdout
@@ -273,14 +273,16 @@ func (w *world) bearer(ts *testscript.TestScript, args []string) error {
 }
 
 func headerOf(args []string) (http.Header, []string, error) {
-	if args[0] != "-H" {
-		return http.Header{}, args, nil
+	header := http.Header{}
+	for args[0] == "-H" {
+		name, value, ok := strings.Cut(args[1], ": ")
+		if !ok || len(args) < 3 {
+			return nil, nil, errors.New(`-H wants "Name: value"`)
+		}
+		header.Set(name, value)
+		args = args[2:]
 	}
-	name, value, ok := strings.Cut(args[1], ": ")
-	if !ok || len(args) < 3 {
-		return nil, nil, errors.New(`-H wants "Name: value"`)
-	}
-	return http.Header{http.CanonicalHeaderKey(name): {value}}, args[2:], nil
+	return header, args, nil
 }
 
 // bodyOf is a body written out, or that of a file.

@@ -39,6 +39,8 @@ type pipe struct {
 	heard  atomic.Bool  // it has sent a message
 	junk   atomic.Int64 // lines in a row that were none
 	stderr *rate.Limiter
+
+	dropped atomic.Int64 // lines of stderr that were not logged
 }
 
 // dialPipe starts the program and greets it.
@@ -302,10 +304,18 @@ func (p *pipe) close() {
 	p.prog.Stop(p.grace)
 }
 
+// log passes a line of the program's stderr on, at the level that the line names. Of a flood the first
+// lines are logged, and how many were not.
 func (p *pipe) log(server, line string) {
-	if p.stderr.Allow() {
-		slog.Info("server says", "server", server, "stderr", line)
+	if !p.stderr.Allow() {
+		p.dropped.Add(1)
+		return
 	}
+	attrs := []any{"server", server, "stderr", secret.Redact(line)}
+	if n := p.dropped.Swap(0); n > 0 {
+		attrs = append(attrs, "lines_dropped", n)
+	}
+	slog.Log(context.Background(), stderrLevel(line), "server says", attrs...)
 }
 
 func reveal(m map[string]secret.Text) map[string]string {

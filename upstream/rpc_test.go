@@ -2,6 +2,7 @@ package upstream_test
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -14,6 +15,7 @@ import (
 	"github.com/ctxgate/ctxgate/fault"
 	"github.com/ctxgate/ctxgate/internal/secret"
 	"github.com/ctxgate/ctxgate/internal/unit"
+	"github.com/ctxgate/ctxgate/mcp"
 	"github.com/ctxgate/ctxgate/upstream"
 )
 
@@ -202,5 +204,31 @@ func TestConnectionIsUsedAgain(t *testing.T) {
 				t.Errorf("50 calls made %d connections, want 1, or few more on a slow machine", n)
 			}
 		})
+	}
+}
+
+// A key in a URL is in no error, whatever went wrong on the way.
+func TestNoKeyOfAURLInErrors(t *testing.T) {
+	const key = "hunter2-hunter2"
+	transport := upstream.NewTransport()
+	defer transport.CloseIdleConnections()
+	for _, base := range []secret.URL{"http://127.0.0.1:1/" + key, "http://no.such.host.invalid/" + key, "http://127.0.0.1:1/" + key + "/%zz", "http://[::1/" + key} {
+		u := upstream.NewRPC(upstream.Server{ID: "a", RPC: base}, upstream.Default(), transport)
+		_, err := u.Call(t.Context(), []byte(`{}`))
+		for ; err != nil; err = errors.Unwrap(err) {
+			if strings.Contains(err.Error(), key) {
+				t.Errorf("%s", err)
+			}
+		}
+	}
+	n := connect(t, upstream.Server{URL: "http://127.0.0.1:1/mcp?key=" + key}, nil)
+	_, err := n.call(t, mcp.Ping, ``)
+	if err == nil {
+		t.Fatal("nobody is there")
+	}
+	for ; err != nil; err = errors.Unwrap(err) {
+		if strings.Contains(err.Error(), key) {
+			t.Errorf("%s", err)
+		}
 	}
 }

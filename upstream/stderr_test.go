@@ -5,11 +5,14 @@ import (
 	"log/slog"
 	"os"
 	"runtime/debug"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/ctxgate/ctxgate/internal/secret"
 	"github.com/ctxgate/ctxgate/mcp"
+	"github.com/ctxgate/ctxgate/upstream"
 )
 
 // record keeps the texts of what programs say, and the log goes on as it was.
@@ -75,4 +78,54 @@ func TestEndedProgramLeavesNoFiles(t *testing.T) {
 	if after := open(); after > before {
 		t.Errorf("%d files were open, now %d are", before, after)
 	}
+}
+
+// What a program prints of the secrets that it was given is not in the log, and its lines have their own
+// levels.
+func TestStderrIsRedactedAndHasItsLevel(t *testing.T) {
+	text, err := secret.ParseTemplate("${KEY}")
+	if err == nil {
+		text, err = text.Resolve(func(string) (string, bool) { return "stderr-canary-1", true })
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out lockedBuffer
+	before := slog.Default()
+	defer slog.SetDefault(before)
+	slog.SetDefault(slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug})))
+	n := launch(t, upstream.Server{
+		Command: []string{"/bin/sh", "-c", `{ echo "WARNING: key $KEY"; echo "debug: key $KEY"; echo "plain $KEY"; } >&2; exec cat`},
+		Env:     map[string]secret.Text{"KEY": text},
+	}, nil)
+	defer n.Close()
+	for until := time.Now().Add(20 * time.Second); strings.Count(out.String(), "***") < 3 && time.Now().Before(until); {
+		time.Sleep(5 * time.Millisecond)
+	}
+	for _, want := range []string{`level=WARN msg="server says" server=a stderr="WARNING: key ***"`, `level=DEBUG msg="server says" server=a stderr="debug: key ***"`, `level=INFO msg="server says" server=a stderr="plain ***"`} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%s is missing in %s", want, out.String())
+		}
+	}
+	if strings.Contains(out.String(), "canary") {
+		t.Errorf("the key is in the log: %s", out.String())
+	}
+}
+
+// lockedBuffer can be read while it is written.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
 }
