@@ -118,7 +118,7 @@ func fingerprint(s Server) string {
 	for _, secrets := range []map[string]string{reveal(s.Env), reveal(s.Headers)} {
 		fmt.Fprintf(&b, "\x00%q", secrets) // fmt prints maps in the order of their keys
 	}
-	b.WriteString("\x00" + s.OAuth.ClientSecret.Reveal())
+	b.WriteString("\x00" + s.OAuth.ClientSecret.Reveal() + "\x00" + s.URL.Reveal() + "\x00" + s.RPC.Reveal())
 	return b.String()
 }
 
