@@ -3,9 +3,6 @@ package config
 import (
 	"reflect"
 	"slices"
-	"strings"
-
-	"github.com/ctxgate/ctxgate/internal/secret"
 )
 
 // SecretFiles are the files that the configuration's secrets are read from, in order. A change of
@@ -15,12 +12,7 @@ func (l *Loaded) SecretFiles() []string { return l.secretFiles }
 // secretFiles finds them, while references are still references.
 func (c *Config) secretFiles() []string {
 	var files []string
-	eachSecret(reflect.ValueOf(c).Elem(), "", func(_ string, t secret.Text) secret.Text {
-		if path, ok := strings.CutPrefix(t.Source(), "file:"); ok && path != "" {
-			files = append(files, path)
-		}
-		return t
-	})
+	eachReference(reflect.ValueOf(c).Elem(), func(_ string, r referred) { files = append(files, r.Files()...) })
 	slices.Sort(files)
 	return slices.Compact(files)
 }
