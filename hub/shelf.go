@@ -287,8 +287,8 @@ func (s *shelves) offers(c *class, p *plan) []offer {
 }
 
 // offerOf is what the server offers under a plan; the lock is held.
-func (sh *shelf) offerOf(p *plan) offer {
-	o, id := sh.offer, sh.remote.ID()
+func (s *shelf) offerOf(p *plan) offer {
+	o, id := s.offer, s.remote.ID()
 	o.server, o.prefix, o.asks = id, p.prefix[id], p.rules.asker(id)
 	return o
 }
