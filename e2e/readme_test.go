@@ -17,7 +17,7 @@ func TestReadmeStart(t *testing.T) {
 	for _, address := range []string{"127.0.0.1:8000", "127.0.0.1:8006", "127.0.0.1:8090"} {
 		ln, err := net.Listen("tcp", address)
 		if err != nil {
-			t.Skipf("the README's start needs %s, which is taken: %v", address, err)
+			t.Fatalf("the README's start needs %s, which is taken: %v", address, err)
 		}
 		ln.Close()
 	}

@@ -23,7 +23,18 @@ type message struct {
 	holds atomic.Int32
 }
 
-// uncounted is a message whose bytes somebody else accounts for, or that is small.
+// charged is a message whose bytes a scope holds, until its last holder has let go. Its maker must
+// release it.
+func charged(scope *membudget.Scope, parts [][]byte) (*message, error) {
+	m := uncounted(parts)
+	if err := scope.Take(int64(len(m.body)) + messageOverhead); err != nil {
+		return nil, err
+	}
+	m.scope = scope
+	return m, nil
+}
+
+// uncounted is a message that is small.
 func uncounted(parts [][]byte) *message {
 	m := &message{}
 	m.holds.Store(1)
@@ -69,12 +80,7 @@ func (n *notes) message(budget *membudget.Budget, server string, body []byte) (*
 		n.scopes[server] = scope
 	}
 	n.mu.Unlock()
-	if err := scope.Take(int64(len(body)) + messageOverhead); err != nil {
-		return nil, err
-	}
-	m := &message{body: body, scope: scope}
-	m.holds.Store(1)
-	return m, nil
+	return charged(scope, [][]byte{body})
 }
 
 // release gives back what the notes of all servers hold.

@@ -221,7 +221,10 @@ func (s *session) cancel(rawID []byte) {
 // send takes a message that belongs to no request to the client, or keeps it until the client
 // opens a stream.
 func (s *session) send(parts ...[]byte) error {
-	m := uncounted(parts)
+	m, err := charged(s.memory, parts)
+	if err != nil {
+		return err
+	}
 	defer m.release()
 	return s.pass(m)
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ctxgate/ctxgate/fault"
 	"github.com/ctxgate/ctxgate/front"
+	"github.com/ctxgate/ctxgate/internal/membudget"
 	"github.com/ctxgate/ctxgate/internal/sse"
 	"github.com/ctxgate/ctxgate/jsonscan"
 )
@@ -28,7 +29,8 @@ var errNoStream = fault.New(fault.Unavailable, "there is no stream to the client
 type stream struct {
 	w       http.ResponseWriter
 	cfg     front.HTTP
-	accepts bool // the client takes an event stream
+	accepts bool             // the client takes an event stream
+	memory  *membudget.Scope // of the request: what waits for its client is charged to it
 
 	mu     sync.Mutex
 	queue  []*message
@@ -43,13 +45,16 @@ type stream struct {
 func newStream(w http.ResponseWriter, r *http.Request, cfg front.HTTP) *stream {
 	accept := strings.Join(r.Header.Values("Accept"), ",")
 	return &stream{
-		w: w, cfg: cfg, accepts: strings.Contains(accept, "text/event-stream") || strings.Contains(accept, "*/*"),
+		w: w, cfg: cfg, memory: membudget.From(r.Context()), accepts: strings.Contains(accept, "text/event-stream") || strings.Contains(accept, "*/*"),
 		wake: make(chan struct{}, 1), done: make(chan struct{}),
 	}
 }
 
 func (s *stream) send(parts ...[]byte) error {
-	m := uncounted(parts)
+	m, err := charged(s.memory, parts)
+	if err != nil {
+		return err
+	}
 	defer m.release()
 	return s.pass(m)
 }
