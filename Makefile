@@ -8,7 +8,7 @@ TOOL := go tool -modfile=tools/go.mod
 FUZZTIME ?= 10s
 PRUNEBENCH ?= ../shared/prunebench
 
-.PHONY: help check test fuzz fuzz-long e2e peers conformance chaos chaos-short bench bench-model cachecost cachecost-short prunebench kindness docs build cross lint vuln drift cover
+.PHONY: help check test race nightly fuzz fuzz-long e2e peers conformance chaos chaos-short bench bench-model cachecost cachecost-short prunebench kindness docs build cross lint vuln drift cover
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-11s %s\n", $$1, $$2}'
@@ -17,6 +17,11 @@ check: lint drift vuln ## everything that can be said without running the produc
 
 test: ## all unit tests, with the race detector and in random order
 	CGO_ENABLED=1 go test -race -shuffle=on -timeout 15m $$(go list ./... | grep -v /e2e)
+
+race: ## all unit tests five times, with the race detector and in random order (half an hour)
+	CGO_ENABLED=1 go test -race -count=5 -shuffle=on -timeout 60m $$(go list ./... | grep -v /e2e)
+
+nightly: race e2e conformance chaos bench-model cachecost prunebench fuzz-long ## the long forms of everything (hours; after make peers)
 
 # A fuzzer whose time ends inside a worker's call says "context deadline exceeded"; that is its clock,
 # not a finding: a finding is written down as a failing input.
