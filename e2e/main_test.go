@@ -5,7 +5,8 @@
 // upstream_test.go is the server behind it, script_test.go gives both to the scripts in
 // testdata, each of which says in its first lines what it proves. The other files are what a
 // script cannot say: recovery_test.go kills the gateway under load, drain_test.go ends it
-// politely, memory_linux_test.go and held_linux_test.go (with hold_test.go) measure it.
+// politely, document000_test.go to document003_test.go run what the user's documents say
+// (documentserver_test.go are their servers), memory_linux_test.go and held_linux_test.go (with hold_test.go) measure it.
 //
 // Every process is ended by its id, every wait has an end, and nothing leaves loopback.
 package e2e
@@ -34,6 +35,9 @@ func TestMain(m *testing.M) { os.Exit(run(m)) }
 func run(m *testing.M) int {
 	if os.Getenv(holdVariable) != "" {
 		return holdProcess()
+	}
+	if name := os.Getenv(documentServerVariable); name != "" {
+		return documentServer(name)
 	}
 	flag.Parse()
 	dir, err := os.MkdirTemp("", "ctxgate-e2e-")

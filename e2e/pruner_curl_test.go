@@ -55,7 +55,7 @@ func read[T any](t *testing.T, doc json.RawMessage) (v T) {
 }
 
 // P1, P2, P6, P13: every command of the specification, as a user copies it.
-func TestP2CommandsOfTheSpecification(t *testing.T) {
+func TestDocument003Section10And14Commands(t *testing.T) {
 	g, _ := startPruner(t, t.TempDir())
 	t.Run("10.1", func(t *testing.T) {
 		list := read[struct {
@@ -154,7 +154,7 @@ func (c *cloudFake) env(more ...string) []string {
 
 // P11: the specification's command for DeepInfra, and a text for which only a reranker knows what
 // matters; P10: switched on by the environment alone.
-func TestP11CommandOfTheSpecification(t *testing.T) {
+func TestDocument003Section13Command(t *testing.T) {
 	c := newCloud(t)
 	g, _ := startPruner(t, t.TempDir(), c.env()...)
 	d := read[pruned](t, g.shell(t, "13.2-prune-deepinfra.sh")[0])
@@ -180,7 +180,7 @@ func TestP11CommandOfTheSpecification(t *testing.T) {
 }
 
 // P11: the troubles of the specification, row by row, each with its symptoms.
-func TestP11TroublesOfTheSpecification(t *testing.T) {
+func TestDocument003Section15Troubles(t *testing.T) {
 	c := newCloud(t)
 	g, _ := startPruner(t, t.TempDir(), c.env("DEEPINFRA_TIMEOUT_MS=300", "MCP_PRUNER_CACHE_TTL_S=0")...)
 	local, _ := startPruner(t, t.TempDir(), "KIMI_PRUNING_BACKEND=onnx", "DEEPINFRA_API_KEY=x", "DEEPINFRA_ENDPOINT_URL="+c.URL)
