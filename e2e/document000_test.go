@@ -71,6 +71,10 @@ func TestDocument000ServerTable(t *testing.T) {
 			t.Errorf("the table lacks %s", want)
 		}
 	}
+	_, table, _ := strings.Cut(string(text), "\n\n")
+	if page, err := os.ReadFile(filepath.Join("..", "docs", "documents.md")); err != nil || !strings.Contains(string(page), "```toml\n"+table+"```") {
+		t.Errorf("docs/documents.md does not show the table as it is tested: %v", err)
+	}
 }
 
 // 000 "Tests Unitaires": une string de 10000 chars devient head, marqueur, tail, pas plus longue que

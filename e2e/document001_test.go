@@ -8,32 +8,32 @@ import (
 	"testing"
 )
 
-// message is a message of a conversation, as JSON has it.
-type message = map[string]any
+// chatMessage is a message of a conversation, as JSON has it.
+type chatMessage = map[string]any
 
 // asks is a tool turn: a message of the assistant with a call for each id.
-func asks(tool string, ids ...string) message {
+func asks(tool string, ids ...string) chatMessage {
 	var calls []any
 	for _, id := range ids {
-		calls = append(calls, message{"id": id, "type": "function", "function": message{"name": tool, "arguments": "{}"}})
+		calls = append(calls, chatMessage{"id": id, "type": "function", "function": chatMessage{"name": tool, "arguments": "{}"}})
 	}
-	return message{"role": "assistant", "content": nil, "tool_calls": calls}
+	return chatMessage{"role": "assistant", "content": nil, "tool_calls": calls}
 }
 
 // tells is a tool's result.
-func tells(id string, content any) message {
-	return message{"role": "tool", "tool_call_id": id, "content": content}
+func tells(id string, content any) chatMessage {
+	return chatMessage{"role": "tool", "tool_call_id": id, "content": content}
 }
 
 // document001 sends a conversation through a gateway with the default configuration to a provider without
 // a cache discount, and gives the messages that the provider got.
-func document001(t *testing.T, policy, path string, messages []message) []message {
+func document001(t *testing.T, policy, path string, messages []chatMessage) []chatMessage {
 	t.Helper()
 	p := startLLM(t)
 	s := settle(t, "http://127.0.0.1:1", fmt.Sprintf("%s\n[[providers]]\nname = \"kimi\"\nkind = \"openai\"\nbase_url = %q\n", policy, p.URL))
 	g := s.start(t)
 	defer g.kill()
-	body, err := json.Marshal(message{"model": "kimi-k2", "messages": messages})
+	body, err := json.Marshal(chatMessage{"model": "kimi-k2", "messages": messages})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +44,7 @@ func document001(t *testing.T, policy, path string, messages []message) []messag
 	}
 	got, _ := p.last()
 	_, got, _ = strings.Cut(got, " ")
-	var request struct{ Messages []message }
+	var request struct{ Messages []chatMessage }
 	if err := json.Unmarshal([]byte(got), &request); err != nil {
 		t.Fatal(err)
 	}
@@ -54,13 +54,13 @@ func document001(t *testing.T, policy, path string, messages []message) []messag
 
 // document001Invariants is the first part of the plan of tests (§10, §3): as many messages, in the same
 // order, with the same tool_call_id and the same tool_calls; only the content of tool messages may change.
-func document001Invariants(t *testing.T, before, after []message) {
+func document001Invariants(t *testing.T, before, after []chatMessage) {
 	t.Helper()
 	if len(before) != len(after) {
 		t.Fatalf("%d messages became %d", len(before), len(after))
 	}
 	for i := range before {
-		a, b := message{}, message{}
+		a, b := chatMessage{}, chatMessage{}
 		for k, v := range before[i] {
 			a[k] = v
 		}
@@ -80,7 +80,7 @@ func document001Invariants(t *testing.T, before, after []message) {
 }
 
 // observed says of each tool_call_id whether its result was masked, and holds the placeholder to §4.2.
-func observed(t *testing.T, tool string, before, after []message) map[string]bool {
+func observed(t *testing.T, tool string, before, after []chatMessage) map[string]bool {
 	t.Helper()
 	out := map[string]bool{}
 	for i, m := range after {
@@ -103,7 +103,7 @@ func observed(t *testing.T, tool string, before, after []message) map[string]boo
 // where a turn has two, short ones as well; those of the last eight stay. Both paths.
 func TestDocument001Section10Window(t *testing.T) {
 	t.Parallel()
-	messages := []message{{"role": "system", "content": "Tu es un agent."}, {"role": "user", "content": "Corrige le bug."}}
+	messages := []chatMessage{{"role": "system", "content": "Tu es un agent."}, {"role": "user", "content": "Corrige le bug."}}
 	for i := range 10 {
 		a, b := fmt.Sprintf("call_%da", i), fmt.Sprintf("call_%db", i)
 		messages = append(messages, asks("read_file", a, b), tells(a, strings.Repeat("contenu du fichier\n", 40)), tells(b, "ok"))
@@ -127,7 +127,7 @@ func TestDocument001Section10KeepErrors(t *testing.T) {
 		"Traceback (most recent call last):\n  File \"x.py\", line 1", `{ "error": {"code": 5} }`, `{ "error": null }`, `{"status": "error"}`,
 		"java.lang.Exception: no", "résultat\nError: file not found", "the request hit a timeout", "connect_error", "connection refused", `not JSON: {"error"`,
 	}
-	messages := []message{{"role": "user", "content": "go"}}
+	messages := []chatMessage{{"role": "user", "content": "go"}}
 	for i, text := range errors {
 		messages = append(messages, asks("run", fmt.Sprint("err_", i)), tells(fmt.Sprint("err_", i), text))
 	}
@@ -156,8 +156,8 @@ func TestDocument001Section10KeepErrors(t *testing.T) {
 // are left alone.
 func TestDocument001Section10Orphans(t *testing.T) {
 	t.Parallel()
-	list := []any{message{"type": "text", "text": "une image"}}
-	messages := []message{asks("look", "a"), tells("orphelin", "personne ne l’a demandé"), tells("a", list)}
+	list := []any{chatMessage{"type": "text", "text": "une image"}}
+	messages := []chatMessage{asks("look", "a"), tells("orphelin", "personne ne l’a demandé"), tells("a", list)}
 	for i := range 8 {
 		messages = append(messages, asks("look", fmt.Sprint("new_", i)), tells(fmt.Sprint("new_", i), "récent"))
 	}
@@ -170,7 +170,7 @@ func TestDocument001Section10Orphans(t *testing.T) {
 // H4, H9, 001 §4.1 and §7: the policy's keys by their names.
 func TestDocument001Section4Policy(t *testing.T) {
 	t.Parallel()
-	var messages []message
+	var messages []chatMessage
 	for i := range 4 {
 		messages = append(messages, asks("read", fmt.Sprint("r", i)), tells(fmt.Sprint("r", i), fmt.Sprintf("texte numéro %d", i)))
 	}

@@ -15,9 +15,9 @@ import (
 	"time"
 )
 
-// stdioClient is a client of `ctxgate stdio`. It answers roots/list, as the document's test script does, and
+// documentClient is a client of `ctxgate stdio`. It answers roots/list, as the document's test script does, and
 // keeps every request and notification that the gateway sends it.
-type stdioClient struct {
+type documentClient struct {
 	t     *testing.T
 	in    io.WriteCloser
 	out   chan wireMessage
@@ -30,7 +30,7 @@ const documentToken = "optional-shared-secret"
 
 // document002 starts `ctxgate stdio` with the document's configuration, whose servers are the two minimal
 // ones and the one that asks. change may change keys of it.
-func document002(t *testing.T, change map[string]any) *stdioClient {
+func document002(t *testing.T, change map[string]any) *documentClient {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", "examples", "config.everything.json"))
 	if err != nil {
@@ -62,10 +62,10 @@ func document002(t *testing.T, change map[string]any) *stdioClient {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return startStdio(t, dir, file)
+	return startDocument(t, dir, file)
 }
 
-func startStdio(t *testing.T, dir, file string) *stdioClient {
+func startDocument(t *testing.T, dir, file string) *documentClient {
 	t.Helper()
 	cmd := exec.Command(binary, "stdio", "--config", file)
 	cmd.Dir, cmd.Env = dir, []string{"HOME=" + dir, "PATH=" + os.Getenv("PATH")}
@@ -82,7 +82,7 @@ func startStdio(t *testing.T, dir, file string) *stdioClient {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	c := &stdioClient{t: t, in: in, out: make(chan wireMessage, 64), token: documentToken}
+	c := &documentClient{t: t, in: in, out: make(chan wireMessage, 64), token: documentToken}
 	go func() {
 		defer close(c.out)
 		lines := bufio.NewScanner(out)
@@ -111,7 +111,7 @@ func startStdio(t *testing.T, dir, file string) *stdioClient {
 	return c
 }
 
-func (c *stdioClient) say(m wireMessage) {
+func (c *documentClient) say(m wireMessage) {
 	c.t.Helper()
 	m.JSONRPC = "2.0"
 	line, err := json.Marshal(m)
@@ -124,7 +124,7 @@ func (c *stdioClient) say(m wireMessage) {
 }
 
 // ask makes a request with the token where the document wants it, and answers what comes before its answer.
-func (c *stdioClient) ask(method string, params map[string]any) wireMessage {
+func (c *documentClient) ask(method string, params map[string]any) wireMessage {
 	c.t.Helper()
 	c.next++
 	id := fmt.Sprint(c.next)
@@ -144,7 +144,7 @@ func (c *stdioClient) ask(method string, params map[string]any) wireMessage {
 }
 
 // await waits for a message, and answers requests for roots meanwhile.
-func (c *stdioClient) await(what string, is func(wireMessage) bool) wireMessage {
+func (c *documentClient) await(what string, is func(wireMessage) bool) wireMessage {
 	c.t.Helper()
 	limit := time.After(startLimit)
 	for {
@@ -168,7 +168,7 @@ func (c *stdioClient) await(what string, is func(wireMessage) bool) wireMessage 
 	}
 }
 
-func (c *stdioClient) hello() wireMessage {
+func (c *documentClient) hello() wireMessage {
 	c.t.Helper()
 	m := c.ask("initialize", map[string]any{
 		"protocolVersion": "2025-06-18", "capabilities": map[string]any{"roots": map[string]any{}}, "clientInfo": map[string]any{"name": "run_proxy_test", "version": "1"},
@@ -178,7 +178,7 @@ func (c *stdioClient) hello() wireMessage {
 }
 
 // names are the names, or the URIs, of a list.
-func (c *stdioClient) names(method, key string, params map[string]any) (names []string, cursor string) {
+func (c *documentClient) names(method, key string, params map[string]any) (names []string, cursor string) {
 	c.t.Helper()
 	var all map[string]json.RawMessage
 	answer := c.ask(method, params)
@@ -195,7 +195,7 @@ func (c *stdioClient) names(method, key string, params map[string]any) (names []
 }
 
 // waitFor asks for a list until it has a name: servers need a moment to start.
-func (c *stdioClient) waitFor(method, key, name string) []string {
+func (c *documentClient) waitFor(method, key, name string) []string {
 	c.t.Helper()
 	var names []string
 	if err := within(startLimit, name+" is not listed", func() (bool, error) {

@@ -110,7 +110,7 @@ func (i inspection) echo(t *testing.T, name string) {
 // the document says to check it. A2: what it starts, npx and all, ends with it. A10: if a log line
 // were on stdout, the Inspector would not understand a word. A8: the token of that configuration is in
 // the environment, in the variable of the document's own example.
-func TestDocument(t *testing.T) {
+func TestDocument002Inspector(t *testing.T) {
 	for _, e := range []era{legacy, modern} {
 		t.Run(e.version(), func(t *testing.T) {
 			t.Parallel() // a call waits for servers to come and go
@@ -124,10 +124,10 @@ func TestDocument(t *testing.T) {
 	}
 }
 
-// document is the configuration as the user's document has it.
+// document is the configuration as the user's document has it, which is also an example of ours.
 func document(t *testing.T) string {
 	t.Helper()
-	file, err := filepath.Abs("testdata/config.json")
+	file, err := filepath.Abs("../../examples/config.everything.json")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,7 +135,7 @@ func document(t *testing.T) string {
 }
 
 // A8 over stdio: each request carries the token, or is refused.
-func TestDocumentToken(t *testing.T) {
+func TestDocument002Token(t *testing.T) {
 	t.Parallel()
 	const hello = `{"jsonrpc":"2.0","id":%d,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"x","version":"1"}%s}}`
 	got := converse(t,
@@ -194,17 +194,48 @@ func TestInspectorDirect(t *testing.T) {
 }
 
 // A1 says the document's own JSON; this holds that nobody improves it.
-func TestDocumentIsVerbatim(t *testing.T) {
+func TestDocument002ConfigIsVerbatim(t *testing.T) {
 	var c struct {
 		Token   string `json:"auth_token"`
 		Servers []struct {
 			Command []string `json:"command"`
 		} `json:"servers"`
 	}
-	if err := json.Unmarshal(read(t, "testdata/config.json"), &c); err != nil {
+	if err := json.Unmarshal(read(t, "../../examples/config.everything.json"), &c); err != nil {
 		t.Fatal(err)
 	}
 	if got := fmt.Sprint(c); got != "{optional-shared-secret [{[npx @modelcontextprotocol/server-everything]}]}" {
 		t.Error(got)
+	}
+}
+
+// The recipe of docs/documents.md, as a reader copies it: the Inspector in front of the example.
+func TestDocument002InspectorRecipe(t *testing.T) {
+	t.Parallel()
+	_, recipe, ok := strings.Cut(string(read(t, "../../docs/documents.md")), "```sh\nnpx -y @modelcontextprotocol/inspector ")
+	recipe, _, closed := strings.Cut(recipe, "```")
+	if !ok || !closed {
+		t.Fatal("docs/documents.md has no recipe for the Inspector")
+	}
+	args := []string{scoped(t, "inspector", "clients", "launcher", "build", "index.js")}
+	for _, word := range strings.Fields(strings.ReplaceAll(recipe, "\\\n", " ")) {
+		switch word {
+		case "ctxgate":
+			word = ctxgate.path(t)
+		case "examples/config.everything.json":
+			word = document(t)
+		}
+		args = append(args, word)
+	}
+	module(t, ".bin", "mcp-server-everything")
+	home := t.TempDir()
+	defer alone(t, home)
+	ctx, cancel := context.WithTimeout(t.Context(), inspectorLimit)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, node(t), args...)
+	cmd.Dir, cmd.Env, cmd.WaitDelay = npm(t), environ(home), 2*time.Second
+	out, err := cmd.CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "everything::echo") {
+		t.Errorf("%v\n%s", err, cut(string(out), 4000))
 	}
 }
