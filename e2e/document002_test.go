@@ -291,11 +291,21 @@ func TestDocument002UnknownNotification(t *testing.T) {
 	for _, name := range []string{"alpha", "beta", "gamma"} {
 		c.waitFor("tools/list", "name", name+"::"+name+"_tool")
 	}
+	call := func(name string) string {
+		m := c.ask("tools/call", map[string]any{"name": name + "::" + name + "_tool", "arguments": map[string]any{}})
+		return string(m.Result) + string(m.Error)
+	}
+	for _, name := range []string{"alpha", "beta", "gamma"} {
+		if got := call(name); strings.Contains(got, "which was notified") {
+			t.Errorf("before: %s", got)
+		}
+	}
 	c.say(wireMessage{Method: "notifications/document/unknown", Params: json.RawMessage(`{"proxy":{"authToken":"` + documentToken + `"}}`)})
 	for _, name := range []string{"alpha", "beta", "gamma"} {
-		said := func(m wireMessage) bool { return strings.Contains(string(m.Params), name+" heard it") }
-		if !slices.ContainsFunc(c.heard, said) {
-			c.await("the note of "+name, said)
+		if err := within(startLimit, name+" was not notified", func() (bool, error) {
+			return strings.Contains(call(name), "which was notified"), nil
+		}); err != nil {
+			t.Error(err)
 		}
 	}
 }

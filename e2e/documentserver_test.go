@@ -27,6 +27,7 @@ func documentServer(name string) int {
 	in := bufio.NewScanner(os.Stdin)
 	in.Buffer(nil, 1<<20)
 	var waiting json.RawMessage // gamma's call, while its client is asked
+	heard := ""                 // what its results end with, once it got a notification that it does not know
 	say := func(m wireMessage) {
 		m.JSONRPC = "2.0"
 		line, _ := json.Marshal(m) // it is made of JSON
@@ -42,10 +43,12 @@ func documentServer(name string) int {
 			waiting = m.ID
 			say(wireMessage{ID: json.RawMessage(`"gamma-1"`), Method: "roots/list"})
 		case m.Method == "" && waiting != nil: // the client's answer
-			say(wireMessage{ID: waiting, Result: textResult(string(m.Result))})
+			say(wireMessage{ID: waiting, Result: textResult(string(m.Result) + heard)})
 			waiting = nil
 		case m.Method == "notifications/document/unknown":
-			say(wireMessage{Method: "notifications/message", Params: json.RawMessage(fmt.Sprintf(`{"level":"info","data":"%s heard it"}`, name))})
+			heard = " which was notified"
+		case m.Method == "tools/call":
+			say(wireMessage{ID: m.ID, Result: textResult("the tool of " + name + heard)})
 		case m.ID != nil:
 			say(wireMessage{ID: m.ID, Result: documentAnswer(name, m)})
 		}
@@ -65,7 +68,6 @@ func documentAnswer(name string, m wireMessage) json.RawMessage {
 		"prompts/get":    `{"messages":[{"role":"user","content":{"type":"text","text":"the prompt of NAME"}}]}`,
 		"resources/list": `{"resources":[{"uri":"test://NAME/1","name":"one"}]}`,
 		"resources/read": `{"contents":[{"uri":"test://NAME/1","text":"the resource of NAME"}]}`,
-		"tools/call":     string(textResult("the tool of NAME")),
 	}
 	if answer, ok := answers[m.Method]; ok {
 		return json.RawMessage(strings.ReplaceAll(answer, "NAME", name))
