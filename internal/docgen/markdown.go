@@ -10,7 +10,9 @@ import (
 const intro = `A config file is TOML, JSON or YAML; the extension says which, and the keys are the same. The
 environment wins over the file, the file over the defaults. Durations are seconds or text such as
 "30s", "5m", "7d"; sizes are bytes or text such as "64KiB", "32MiB". A secret is written as a
-reference, "env:NAME" or "file:PATH"; in its own variable it stands itself.
+reference, "env:NAME" or "file:PATH"; in its own variable it stands itself. Inside of a text a reference is
+"Bearer env:NAME" (after a space), "${NAME}", "${NAME:-default}" or "${file:PATH}"; a literal "${" is "$${".
+A file that everybody can change is refused.
 `
 
 func markdown(top *table, command string) []byte {
