@@ -34,7 +34,7 @@ func cleanAttr(_ []string, a slog.Attr) slog.Attr {
 	case slog.KindString:
 		a.Value = slog.StringValue(cleanText(a.Key, a.Value.String()))
 	case slog.KindAny:
-		printed := ""
+		var printed string
 		switch v := a.Value.Any().(type) {
 		case error:
 			printed = v.Error()

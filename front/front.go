@@ -131,7 +131,8 @@ func (c Config) Validate() []error {
 // CheckExposed refuses a main listener that everybody in the network can reach without a credential,
 // unless the operator says that this is meant.
 func (c Config) CheckExposed(authenticated bool) error {
-	if c.Listen == "" || CheckAddress(c.Listen) != nil || IsLocal(c.Listen) || authenticated || c.Anonymous {
+	known := CheckAddress(c.Listen) == nil // what is no address is told by Validate
+	if !known || IsLocal(c.Listen) || authenticated || c.Anonymous {
 		return nil
 	}
 	return errors.New("listen: beyond loopback whoever can reach " + c.Listen +

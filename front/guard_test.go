@@ -125,7 +125,7 @@ func TestForeignOriginNeedsJSONOrAnEntry(t *testing.T) {
 			}
 		})
 	}
-	two := httptest.NewRequest("POST", "http://localhost/x", nil)
+	two := httptest.NewRequest(http.MethodPost, "http://localhost/x", nil)
 	two.Header = http.Header{"Origin": {"https://app.example", "https://evil.example"}, "Content-Type": {json}}
 	if got := guarded(loopback, front.HTTP{AllowedOrigins: []string{"https://app.example"}}, two).Code; got != 403 {
 		t.Errorf("two origins: %d", got)
@@ -154,13 +154,13 @@ func TestFetchMetadata(t *testing.T) {
 // An allowed origin's page may ask first, and read the reply; nobody else is answered.
 func TestAllowedOriginIsAnsweredItsPreflight(t *testing.T) {
 	cfg := front.HTTP{AllowedOrigins: []string{"https://app.example"}}
-	preflight := httptest.NewRequest("OPTIONS", "http://localhost/mcp", nil)
+	preflight := httptest.NewRequest(http.MethodOptions, "http://localhost/mcp", nil)
 	preflight.Header = http.Header{"Origin": {"https://app.example"}, "Access-Control-Request-Method": {"POST"}}
 	w := guarded("127.0.0.1:8000", cfg, preflight)
 	if h := w.Header(); w.Code != 204 || h.Get("Access-Control-Allow-Origin") != "https://app.example" || h.Get("Access-Control-Allow-Methods") == "" || h.Get("Access-Control-Allow-Credentials") != "" {
 		t.Errorf("%d %v", w.Code, h)
 	}
-	call := httptest.NewRequest("POST", "http://localhost/mcp", nil)
+	call := httptest.NewRequest(http.MethodPost, "http://localhost/mcp", nil)
 	call.Header = http.Header{"Origin": {"https://app.example"}, "Content-Type": {"application/json"}}
 	if w := guarded("127.0.0.1:8000", cfg, call); w.Code != 200 || w.Header().Get("Access-Control-Allow-Origin") == "" {
 		t.Errorf("%d %v", w.Code, w.Header())
@@ -175,7 +175,7 @@ func TestAllowedOriginIsAnsweredItsPreflight(t *testing.T) {
 func TestOwnAddressIsAKnownHost(t *testing.T) {
 	cfg := front.HTTP{AllowedHosts: []string{"gate.example:8443"}}
 	for host, want := range map[string]int{"10.1.2.3:8000": 200, "10.1.2.4:8000": 403, "gate.example:8443": 200, "gate.example:8000": 403, "gate.example": 403} {
-		r := httptest.NewRequest("GET", "/healthz", nil)
+		r := httptest.NewRequest(http.MethodGet, "/healthz", nil)
 		r.Host = host
 		local := &net.TCPAddr{IP: net.ParseIP("10.1.2.3"), Port: 8000}
 		r = r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey, local))

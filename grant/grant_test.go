@@ -42,6 +42,19 @@ func TestFirstCall(t *testing.T) {
 	}
 }
 
+// A key in the query of a server's URL goes to no authorization server and into no browser.
+func TestKeyInTheQueryStaysWithTheServer(t *testing.T) {
+	w := newWorld(t)
+	listenTo(t, willing)
+	d := open(t, newStore(t))
+	mustPost(t, d, For("x", w.server.URL+"/mcp?key=hunter2", Config{}), "x")
+	for _, said := range append(w.asks, w.grants...) {
+		if strings.Contains(said.Encode(), "hunter2") || said.Get("resource") != w.server.URL+"/mcp" {
+			t.Errorf("the authorization server was told %v", said)
+		}
+	}
+}
+
 // A request that names no server is nobody's business, and a token is for the server it was
 // given for.
 func TestTokensStayWithTheirServer(t *testing.T) {

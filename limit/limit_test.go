@@ -242,8 +242,10 @@ func TestApplyA9(t *testing.T) {
 	}
 	now = now.Add(time.Second)
 	l.Apply(Config{PerMinute: 2})
-	if l.Admit("a") != nil || l.Admit("a") != nil || l.Admit("a") == nil {
-		t.Error("two calls a minute")
+	for call, want := range []bool{true, true, false} {
+		if got := l.Admit("a") == nil; got != want {
+			t.Errorf("two calls a minute: call %d is admitted: %t", call, got)
+		}
 	}
 	l.Apply(Config{})
 	if l.Admit("a") != nil || (*Limiter)(nil).Admit("a") != nil {

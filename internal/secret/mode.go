@@ -10,7 +10,7 @@ import (
 func checkFile(path string) error {
 	info, err := os.Stat(path)
 	if err != nil {
-		return nil // reading it says what is wrong
+		return nil //nolint:nilerr // reading it says what is wrong
 	}
 	if mode, ok := modeOf(info); ok && mode.Perm()&0o002 != 0 {
 		return fmt.Errorf("secret file %s can be changed by everybody (mode %04o); chmod o-w it", path, mode.Perm())
