@@ -49,10 +49,10 @@ func visitOf(r *http.Request, who auth.Caller) visit {
 // principal is who asks, whichever way the request came.
 func (r *request) principal() string { return r.who.Tenant() + "\x00" + r.who.Subject() }
 
-// from is the client as lanes see it. A token may be used by many clients, and a request of the
-// newer era says nothing by which two of them differ: there a client is a connection.
+// from is the client as lanes see it. A request of the newer era says who its client is only by the
+// caller, the address and the client's own name, which several may share.
 func (r *request) from() upstream.Who {
-	who := upstream.Who{Client: r.client, Subject: r.principal() + "\x00" + r.via.conn, Gone: r.via.life, Caller: r.via.caller}
+	who := upstream.Who{Client: r.client, Subject: r.via.caller + "\x00" + string(r.client.Info), Conn: r.via.conn, Open: r.via.life, Caller: r.via.caller}
 	if r.held != nil {
 		who.Session, who.Owner = r.held.name, r.held.peer()
 	}

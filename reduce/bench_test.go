@@ -73,19 +73,21 @@ func TestGPlus4TimeIsLinear(t *testing.T) {
 		"accents": func(n int) string { return `["` + strings.Repeat(`é\u00e9","`, n/11) + `"]` },
 		"lines":   func(n int) string { return strings.Repeat("{\"a\":[1,2,3]}\n", n/14) },
 	} {
-		took := func(n int) time.Duration {
-			text := []byte(shape(n))
-			best := time.Hour
-			for range 7 {
-				start := time.Now()
-				if _, ok := DefaultMask().Thin(text, len(testID)); !ok {
-					t.Fatalf("%s was not thinned", name)
-				}
-				best = min(best, time.Since(start))
+		small, large := []byte(shape(60<<10)), []byte(shape(240<<10))
+		took := func(text []byte) time.Duration {
+			start := time.Now()
+			if _, ok := DefaultMask().Thin(text, len(testID)); !ok {
+				t.Fatalf("%s was not thinned", name)
 			}
-			return best
+			return time.Since(start)
 		}
-		if one, four := took(60<<10), took(240<<10); four > 10*one {
+		// What else the machine does can only add: the best of each counts, and there are more
+		// tries while the bar is missed.
+		one, four := time.Hour, time.Hour
+		for try := 0; try < 7 || try < 200 && four > 10*one; try++ {
+			one, four = min(one, took(small)), min(four, took(large))
+		}
+		if four > 10*one {
 			t.Errorf("%s: four times the text took %v instead of %v", name, four, one)
 		}
 	}

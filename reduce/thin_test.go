@@ -244,7 +244,7 @@ func TestGPlus4ThinLawsHold(t *testing.T) {
 			applied++
 		}
 	})
-	if applied < tried/4 {
+	if applied < tried/8 { // about a third are; fewer than an eighth would mean that nothing is tested here
 		t.Errorf("only %d of %d were thinned", applied, tried)
 	}
 }

@@ -33,7 +33,10 @@ type Lane struct {
 	steady bool       // kept up whether or not anybody calls
 	caller string     // whose share of the server's lanes it counts against
 
-	detach func() bool // stops waiting for its client to be gone
+	// Of a lane that is lent to one call at a time: the connection that had it last, and a context
+	// that ends with that connection. The remote's lock holds them.
+	lentTo string
+	open   context.Context //nolint:containedctx // it says whether the connection is still open
 
 	stop    context.CancelFunc
 	stopped chan struct{}
@@ -51,9 +54,7 @@ type Lane struct {
 	used     time.Time
 	holds    int  // calls that have picked it and not given it back
 	ever     bool // it has been up
-
-	abandoned bool // its client is gone: it ends with the last call that holds it
-	watch     watch
+	watch    watch
 }
 
 func newLane(r *Remote, key laneKey, client mcp.Client, owner Peer) *Lane {
@@ -61,7 +62,7 @@ func newLane(r *Remote, key laneKey, client mcp.Client, owner Peer) *Lane {
 	l := &Lane{
 		remote: r, key: key, client: client, owner: owner, steady: key == laneKey{},
 		stop: stop, stopped: make(chan struct{}), demand: make(chan struct{}, 1), suspect: make(chan struct{}, 1),
-		turned: make(chan struct{}), used: time.Now(), detach: func() bool { return true },
+		turned: make(chan struct{}), used: time.Now(),
 	}
 	go l.run(ctx)
 	return l
@@ -262,11 +263,7 @@ func (l *Lane) hold() func() {
 		l.mu.Lock()
 		l.holds--
 		l.used = time.Now()
-		over := l.abandoned && l.holds == 0
 		l.mu.Unlock()
-		if over {
-			l.remote.removeUnheld(l)
-		}
 	})
 }
 

@@ -136,15 +136,16 @@ func TestLanesInUseAreKept(t *testing.T) {
 	}
 }
 
-// A lane of a client of the newer era keeps nothing between two calls: it makes room when no call
-// has it, least recently used first.
+// The lane of a client of the newer era makes room when its connection is closed, least recently
+// used first.
 func TestLanesWithoutASessionMakeRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := met(t, mcp.EraLegacy, few(3))
 		call := func(client string) func() {
 			time.Sleep(time.Second)
-			_, release := pick(t, r, Who{Client: able("roots"), Subject: client, Caller: client})
-			return release
+			open, leave := context.WithCancel(t.Context())
+			_, release := pick(t, r, Who{Client: able("roots"), Subject: client, Caller: client, Conn: time.Now().String(), Open: open})
+			return func() { release(); leave() }
 		}
 		call("a")()
 		call("b")()
@@ -206,26 +207,43 @@ func TestLanesAreOfOneClient(t *testing.T) {
 	}
 }
 
-// The lanes of a client that has no session end when the client is gone, and not under a call.
-func TestLanesEndWithTheirClient(t *testing.T) {
+// Of clients that say the same of themselves each has a lane of its own while its connection is
+// open; a client that comes back by another connection finds its lane again.
+func TestLanesAreToldApartByConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := met(t, mcp.EraLegacy)
-		life, leave := context.WithCancel(t.Context())
-		me := Who{Client: able("roots"), Subject: "me", Gone: life}
-		idle, release := pick(t, r, me)
-		used, releaseUsed := pick(t, r, me)
-		pick(t, r, Who{Client: able("roots"), Subject: "you"})
+		by := func(conn string) (Who, context.CancelFunc) {
+			open, leave := context.WithCancel(t.Context())
+			return Who{Client: able("roots"), Subject: "me", Conn: conn, Open: open}, leave
+		}
+		one, leave := by("1")
+		two, _ := by("2")
+		three, _ := by("3")
+		first, release := pick(t, r, one)
 		release()
+		second, release := pick(t, r, two)
+		release()
+		if first == second {
+			t.Fatal("two clients with open connections have one lane")
+		}
+		again, release := pick(t, r, one)
+		beside, releaseBeside := pick(t, r, one) // two calls at once
+		if again != first || beside == first || beside == second {
+			t.Error("a client did not get its own lane, or one for two calls at once")
+		}
+		release()
+		releaseBeside()
 		leave()
-		<-idle.stopped
-		want(t, "during a call", r.lanesOf(), "call me 1, call you 0")
-		releaseUsed()
-		<-used.stopped
-		want(t, "afterwards", r.lanesOf(), "call you 0")
-		late, release := pick(t, r, me) // somebody reads a list on behalf of who is gone
+		back, release := pick(t, r, three)
+		if back != first {
+			t.Error("a client that came back by another connection did not find its lane")
+		}
+		other, _ := pick(t, r, Who{Client: able("roots"), Subject: "you", Conn: "1"})
+		if other == beside {
+			t.Error("a client of another name has the lane")
+		}
 		release()
-		<-late.stopped
-		want(t, "in the end", r.lanesOf(), "call you 0")
+		want(t, "in the end", r.lanesOf(), "call me 0, call me 1, call me 2, call you 0")
 	})
 }
 

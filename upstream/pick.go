@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -29,8 +30,9 @@ const (
 type Who struct {
 	Client  mcp.Client
 	Session string          // of the older era; "" for a client of the newer one
-	Subject string          // who a client without a session is; no two clients have the same
-	Gone    context.Context // ends when such a client is gone, and its lanes with it; nil where nobody knows
+	Subject string          // who a client without a session says it is
+	Conn    string          // the connection that its request came by
+	Open    context.Context // ends when that connection is closed; nil where nobody knows
 	Caller  string          // whose share of the server's lanes it uses
 	Owner   Peer            // how to reach the session outside its calls
 }
@@ -138,24 +140,50 @@ func (r *Remote) own(key laneKey, who Who) (*Lane, error) {
 	l := newLane(r, key, who.Client, owner)
 	l.caller = who.Caller
 	r.lanes[key] = l
-	if key.kind != ofSession && who.Gone != nil {
-		l.detach = context.AfterFunc(who.Gone, func() { r.abandon(l) })
-	}
 	return l, nil
 }
 
-// borrow lends a lane of the client to one call; the lock is held. The same lane is lent again
-// first, so that a client that makes one call at a time always meets the same program.
+// borrow lends a lane of the client to one call; the lock is held. Clients that say the same of
+// themselves are told apart by their connections: a lane is lent again to the connection that had it
+// last, so that a client that makes one call at a time always meets the same program. Once that
+// connection is closed, the lane may be lent to another of the same name: most clients close
+// theirs when they are idle.
 func (r *Remote) borrow(key laneKey, who Who) (*Lane, func(), error) {
-	for ; ; key.n++ {
-		l, err := r.own(key, who)
-		if err != nil {
-			return nil, func() {}, err
+	var mine, left *Lane
+	for k, l := range r.lanes {
+		if k.kind != key.kind || k.owner != key.owner || k.class != key.class || l.isHeld() {
+			continue
 		}
-		if !l.isHeld() {
-			return l, l.hold(), nil
+		switch {
+		case l.lentTo == who.Conn:
+			mine = firstOf(mine, l)
+		case !l.isLent():
+			left = firstOf(left, l)
 		}
 	}
+	l := cmp.Or(mine, left)
+	if l == nil {
+		for r.lanes[key] != nil {
+			key.n++
+		}
+		var err error
+		if l, err = r.own(key, who); err != nil {
+			return nil, func() {}, err
+		}
+	}
+	l.lentTo, l.open = who.Conn, who.Open
+	return l, l.hold(), nil
+}
+
+// isLent says whether the connection that had the lane last is still open; the remote's lock is held.
+func (l *Lane) isLent() bool { return l.open == nil || l.open.Err() == nil }
+
+// firstOf is the lane with the smaller number; a may be nil.
+func firstOf(a, b *Lane) *Lane {
+	if a != nil && a.key.n < b.key.n {
+		return a
+	}
+	return b
 }
 
 // makeRoom ends lanes that are not in use where there are too many, those of the caller itself
@@ -188,12 +216,12 @@ func (r *Remote) lanesOfCaller(caller string) int {
 	return n
 }
 
-// isSpare says whether a lane may be ended to make room. What a session did on its lane may be
-// needed until the session has left it alone for the idle timeout; a client of the newer era
-// relies on nothing between its calls.
+// isSpare says whether a lane may be ended to make room; the lock is held. What a client did on its
+// lane may be needed until the client has left it alone for the idle timeout: a session, or a
+// client of the newer era whose connection is open.
 func (r *Remote) isSpare(l *Lane) bool {
 	since := time.Duration(-1)
-	if l.key.kind == ofSession {
+	if l.key.kind == ofSession || l.key.kind == ofCall && l.isLent() {
 		since = r.cfg.IdleTimeout.D()
 	}
 	_, idle := l.idle(since)
@@ -211,28 +239,10 @@ func (r *Remote) Leave(session string) {
 	}
 }
 
-// abandon ends the lane of a client that is gone, once the call that has it is over.
-func (r *Remote) abandon(l *Lane) {
-	l.mu.Lock()
-	l.abandoned = true
-	l.mu.Unlock()
-	r.removeUnheld(l)
-}
-
-// removeUnheld ends a lane, unless a call has it: lanes are picked under the same lock.
-func (r *Remote) removeUnheld(l *Lane) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if !l.isHeld() {
-		r.remove(l)
-	}
-}
-
 // remove takes a lane out of the table and ends it; the lock is held.
 func (r *Remote) remove(l *Lane) {
 	if r.lanes[l.key] == l {
 		delete(r.lanes, l.key)
-		l.detach()
 		go l.Close()
 	}
 }

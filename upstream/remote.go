@@ -167,7 +167,6 @@ func (r *Remote) Close() {
 	r.closed = true
 	lanes := make([]*Lane, 0, len(r.lanes)+1)
 	for _, l := range r.lanes {
-		l.detach()
 		lanes = append(lanes, l)
 	}
 	if r.shared != nil {

@@ -169,7 +169,7 @@ func (w *modelWorld) maskable(turns int) int {
 	n := 0
 	for _, turn := range w.Saga.Turns[:turns] {
 		for _, u := range turn.Uses {
-			if !u.Failed && len(u.Result) > 200 {
+			if !u.Failed {
 				n++
 			}
 		}
@@ -180,7 +180,7 @@ func (w *modelWorld) maskable(turns int) int {
 // judgeResult looks at one result of turn i in the request with k tool turns.
 func (w *modelWorld) judgeResult(t *testing.T, k, i int, u llmtest.Exchange, got string, masked map[string]string) {
 	t.Helper()
-	old := w.Gateway && i < k-modelWindow && !u.Failed && len(u.Result) > 200
+	old := w.Gateway && i < k-modelWindow && !u.Failed
 	if !old {
 		if got != u.Result {
 			t.Errorf("request %d: the result of %s became %.100q", k, u.ID, got)
