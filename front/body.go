@@ -22,7 +22,7 @@ const requestOverhead = 32 << 10
 
 // unproven is the most bytes of a body that are held before a credential was seen, where one is
 // required.
-const unproven = membudget.SmallScope - requestOverhead
+const unproven = 256 << 10
 
 // Budgeted gives each request its part of the memory budget, under the name of its caller.
 func Budgeted(budget *membudget.Budget, refuse Refuse) Stage {
@@ -108,13 +108,17 @@ func ReadMessage(w http.ResponseWriter, r *http.Request, most int64, gate *auth.
 		return ReadBody(w, r, most)
 	}
 	scope := membudget.From(r.Context())
-	head, err := slurp.Sized(io.LimitReader(r.Body, unproven), -1, unproven, scope)
+	if err := scope.Take(unproven); err != nil {
+		return nil, err
+	}
+	head := make([]byte, unproven)
+	n, err := io.ReadFull(r.Body, head)
+	if (errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)) && r.ContentLength < 0 {
+		BodyRead(w)
+		return head[:n], nil
+	}
 	if err != nil {
 		return nil, bodyFault(err)
-	}
-	if len(head) < unproven && r.ContentLength < 0 {
-		BodyRead(w)
-		return head, nil
 	}
 	who, err := gate.Find(head)
 	if err != nil {
@@ -128,7 +132,7 @@ func ReadMessage(w http.ResponseWriter, r *http.Request, most int64, gate *auth.
 	if err != nil {
 		return nil, bodyFault(err)
 	}
-	scope.Give(int64(len(head)))
+	scope.Give(unproven)
 	BodyRead(w)
 	return body, nil
 }

@@ -20,8 +20,8 @@ import (
 )
 
 // SmallScope is the most bytes that a scope may hold and still draw on the reserve for small
-// ones.
-const SmallScope = 256 << 10
+// ones: a body of 256 KiB, and what a request costs beside its body.
+const SmallScope = 256<<10 + 32<<10
 
 // How the budget is divided.
 const (
