@@ -312,7 +312,7 @@ func (a *App) adminHandler(cfg config.Config) (http.Handler, error) {
 }
 
 func (a *App) listen(ctx context.Context, name, address string, h http.Handler) error {
-	l, err := front.Listen(ctx, address, a.cfg.Front.HTTP, h)
+	l, err := front.Listen(ctx, address, a.cfg.Front.HTTP, a.budget, h)
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}

@@ -6,11 +6,17 @@ import (
 	"net"
 	"net/http"
 	"sync"
+
+	"github.com/ctxgate/ctxgate/internal/membudget"
 )
+
+// connectionOverhead is what an open connection costs: its buffers, its goroutine, and a usual head.
+const connectionOverhead = 24 << 10
 
 // connections are the open connections of a listener.
 type connections struct {
-	open sync.Map // net.Conn → context.CancelFunc that says it is closed
+	budget *membudget.Budget
+	open   sync.Map // net.Conn → func() that says it is closed
 }
 
 type connectionKey struct{}
@@ -21,10 +27,18 @@ type connection struct {
 	life context.Context //nolint:containedctx // it is the connection's, and outlives each request
 }
 
-// begin gives the requests of a new connection what [ConnectionOf] finds.
+// begin gives the requests of a new connection what [ConnectionOf] finds. A connection that finds no
+// memory left is closed: there is no request yet that could be answered.
 func (c *connections) begin(ctx context.Context, conn net.Conn) context.Context {
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
-	c.open.Store(conn, end)
+	memory := c.budget.Scope("connections@" + remoteHost(conn.RemoteAddr().String()))
+	c.open.Store(conn, func() {
+		end()
+		memory.Release()
+	})
+	if memory.Take(connectionOverhead) != nil {
+		_ = conn.Close()
+	}
 	return context.WithValue(ctx, connectionKey{}, &connection{id: rand.Text(), life: life})
 }
 
@@ -34,7 +48,7 @@ func (c *connections) changed(conn net.Conn, state http.ConnState) {
 		return
 	}
 	if end, ok := c.open.LoadAndDelete(conn); ok {
-		end.(context.CancelFunc)() //nolint:forcetypeassert // nothing else is stored there
+		end.(func())() //nolint:forcetypeassert // nothing else is stored there
 	}
 }
 

@@ -2,11 +2,14 @@ package front_test
 
 import (
 	"context"
+	"io"
+	"net"
 	"net/http"
 	"testing"
 	"time"
 
 	"github.com/ctxgate/ctxgate/front"
+	"github.com/ctxgate/ctxgate/internal/membudget"
 )
 
 // Requests of one connection have its name, those of another have another, and the end of a
@@ -17,7 +20,7 @@ func TestConnections(t *testing.T) {
 		life context.Context
 	}
 	requests := make(chan seen, 1)
-	l, err := front.Listen(t.Context(), "127.0.0.1:0", front.Default().HTTP, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	l, err := front.Listen(t.Context(), "127.0.0.1:0", front.Default().HTTP, nil, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		name, life := front.ConnectionOf(r)
 		requests <- seen{name, life}
 	}))
@@ -62,5 +65,52 @@ func TestConnections(t *testing.T) {
 				t.Error("another connection ended")
 			}
 		})
+	}
+}
+
+// I12: connections take from the memory budget while they are open, and those beyond it are closed.
+func TestConnectionsAreBounded(t *testing.T) {
+	budget := membudget.New(1 << 20)
+	l, err := front.Listen(t.Context(), "127.0.0.1:0", front.Default().HTTP, budget, http.NotFoundHandler())
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- l.Serve() }()
+	var open []net.Conn
+	works := func() bool {
+		c, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		open = append(open, c)
+		_ = c.SetDeadline(time.Now().Add(10 * time.Second))
+		_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+		_, err = c.Read(make([]byte, 1))
+		return err == nil
+	}
+	for works() && len(open) < 100 {
+	}
+	if n := len(open); n < 5 || n > 20 {
+		t.Errorf("%d connections were open at once", n)
+	}
+	for _, c := range open {
+		_ = c.Close()
+	}
+	for until := time.Now().Add(10 * time.Second); budget.Stats().Held > 0 && time.Now().Before(until); {
+		time.Sleep(time.Millisecond)
+	}
+	if held := budget.Stats().Held; held > 0 {
+		t.Errorf("%d bytes are held for connections that are closed", held)
+	}
+	if !works() {
+		t.Error("no connection is taken though all are closed")
+	}
+	_ = open[len(open)-1].Close()
+	if err := l.Drain(); err != nil {
+		t.Error(err)
+	}
+	if err := <-served; err != nil {
+		t.Error(err)
 	}
 }

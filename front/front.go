@@ -18,6 +18,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/ctxgate/ctxgate/internal/membudget"
 	"github.com/ctxgate/ctxgate/internal/unit"
 )
 
@@ -158,8 +159,9 @@ type Listener struct {
 // SetGrace says how long Drain lets calls finish.
 func (l *Listener) SetGrace(d time.Duration) { l.grace.Store(int64(d)) }
 
-// Listen opens an address. Connections are taken when Serve runs.
-func Listen(ctx context.Context, address string, cfg HTTP, handler http.Handler) (*Listener, error) {
+// Listen opens an address. Connections are taken when Serve runs; each takes its part of the memory
+// budget.
+func Listen(ctx context.Context, address string, cfg HTTP, budget *membudget.Budget, handler http.Handler) (*Listener, error) {
 	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if err != nil {
 		return nil, fmt.Errorf("opening a listener: %w", err)
@@ -167,7 +169,7 @@ func Listen(ctx context.Context, address string, cfg HTTP, handler http.Handler)
 	protocols := &http.Protocols{}
 	protocols.SetHTTP1(true)
 	protocols.SetUnencryptedHTTP2(true) // many calls over few connections, from a load balancer
-	open := &connections{}
+	open := &connections{budget: budget}
 	l := &Listener{
 		Listener: ln,
 		server: &http.Server{

@@ -28,7 +28,7 @@ func serve(t *testing.T, h http.Handler, mend func(*front.HTTP)) *front.Listener
 	if mend != nil {
 		mend(&cfg)
 	}
-	l, err := front.Listen(context.Background(), "127.0.0.1:0", cfg, h)
+	l, err := front.Listen(context.Background(), "127.0.0.1:0", cfg, nil, h)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,7 +135,7 @@ func TestDrainCutsAfterTheGrace(t *testing.T) {
 // A house that could not be finished gives its address back.
 func TestDrainWithoutServeFreesTheAddress(t *testing.T) {
 	cfg := front.Default().HTTP
-	l, err := front.Listen(context.Background(), "127.0.0.1:0", cfg, http.NotFoundHandler())
+	l, err := front.Listen(context.Background(), "127.0.0.1:0", cfg, nil, http.NotFoundHandler())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,7 +156,7 @@ func TestListenOnABusyAddress(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer busy.Close()
-	if _, err := front.Listen(context.Background(), busy.Addr().String(), front.Default().HTTP, nil); err == nil {
+	if _, err := front.Listen(context.Background(), busy.Addr().String(), front.Default().HTTP, nil, nil); err == nil {
 		t.Error("want an error")
 	}
 }
