@@ -212,6 +212,29 @@ func TestReadingOnGivesAllThatWasAskedFor(t *testing.T) {
 	})
 }
 
+// A search that ends for its work, where what it found fits only without a note, does not send its reader
+// back to where it began.
+func TestSearchThatStopsMakesProgress(t *testing.T) {
+	limit := Limit{Bytes: 2000, Work: 20_000}
+	found := "found " + strings.Repeat("x", limit.Bytes-noteRoom)
+	text := "first\n" + found + "\n" + strings.Repeat(strings.Repeat("y", 99)+"\n", 1000)
+	w := Wish{Pattern: pattern(t, "f[aeiou]und")}
+	got := readText(t, text, 1<<20, w, limit)
+	if got.Rest == nil {
+		t.Fatalf("the search was not stopped: %d bytes", len(got.Text))
+	}
+	if len(got.Noted("prn_0123456789abcdefghjkmnpqrs")) > limit.Bytes {
+		t.Errorf("%d bytes and a note", len(got.Text))
+	}
+	if !got.Rest.Inside || !strings.HasPrefix(found, string(got.Text)) || len(got.Text) < 1000 {
+		t.Fatalf("got %q, and %+v", got.Text, got.Rest)
+	}
+	rest := plainly(text, Wish{Chars: &got.Rest.Chars}, "")
+	if !strings.HasPrefix(rest, found[len(got.Text):]+"\n") {
+		t.Errorf("it goes on with %.50q", rest)
+	}
+}
+
 // Each line is in one piece, the first range that asks for it; no piece is empty.
 func TestEachLineIsGivenOnce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

@@ -214,16 +214,14 @@ func (s *searcher) finish() error {
 }
 
 func (s *searcher) result(chars int64) Reading {
-	if s.rest != nil && s.rest.Inside {
-		s.rest.Chars.Last = int(chars)
-	}
 	if s.rest == nil {
 		return Reading{Text: s.out}
 	}
 	if s.rest.Work && !s.limit.besideNote().holds(len(s.out), s.outChars) {
-		s.out = s.out[:s.safe]
-		s.rest.Line = s.resume
-		s.rest.Lines, s.rest.More = s.from(s.resume)
+		_ = s.overflow() // what was found does not fit beside the note about the rest
+	}
+	if s.rest.Inside {
+		s.rest.Chars.Last = int(chars)
 	}
 	return Reading{Text: s.out, Rest: s.rest}
 }
