@@ -37,7 +37,7 @@ func cleanAttr(_ []string, a slog.Attr) slog.Attr {
 		var printed string
 		switch v := a.Value.Any().(type) {
 		case error:
-			printed = v.Error()
+			printed = fmt.Sprint(v) // unlike Error it does not panic on a nil pointer
 		case []byte:
 			printed = string(v)
 		default:
@@ -58,9 +58,9 @@ func cleanText(key, s string) string {
 	if key == "stack" {
 		most = maxLogStack
 	}
-	// What is far too long is cut before it is searched: a secret across the first cut is not shown by the second.
-	if len(s) > 2*most {
-		return cutText(secret.Redact(s[:2*most]), most) + more(len(s)-most)
+	if len(s) > 2*most { // what is far too long is cut before it is searched
+		shown := cutText(secret.RedactHead(s[:2*most]), most)
+		return shown + more(len(s)-most)
 	}
 	s = secret.Redact(s)
 	if len(s) <= most {

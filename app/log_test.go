@@ -43,6 +43,18 @@ func TestLogValuesAreCutAndRedacted(t *testing.T) {
 		if out.Len() > maxLogValue+maxLogStack+400 || out.Len() < maxLogStack {
 			t.Errorf("a stack has %d bytes", out.Len())
 		}
+		// Redacting makes room: the end of what was searched comes into sight.
+		for pad := range len(canary) {
+			many := strings.Repeat("-", pad) + strings.Repeat(canary, 2*maxLogStack/len(canary))
+			if got := cleanText("x", many); strings.Contains(got, "canar") {
+				t.Fatalf("a part of a secret is shown after %d bytes: …%s", pad, got[len(got)-60:])
+			}
+		}
+		out.Reset()
+		log.Info("m", "error", (*nilError)(nil))
+		if !strings.Contains(out.String(), "nil") {
+			t.Errorf("an error that is a nil pointer: %s", out.String())
+		}
 		// A secret that the cut goes through is not half shown.
 		for pad := maxLogValue - len(canary); pad <= maxLogValue; pad++ {
 			if got := cleanText("x", strings.Repeat("-", pad)+canary+long); strings.Contains(got, "canar") && pad <= maxLogValue-5 {
@@ -51,6 +63,10 @@ func TestLogValuesAreCutAndRedacted(t *testing.T) {
 		}
 	}
 }
+
+type nilError struct{ text string }
+
+func (e *nilError) Error() string { return e.text }
 
 type stringer string
 

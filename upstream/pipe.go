@@ -311,7 +311,11 @@ func (p *pipe) log(server, line string) {
 		p.dropped.Add(1)
 		return
 	}
-	attrs := []any{"server", server, "stderr", secret.Redact(line)}
+	redact := secret.Redact
+	if len(line) >= child.MaxLine {
+		redact = secret.RedactHead
+	}
+	attrs := []any{"server", server, "stderr", redact(line)}
 	if n := p.dropped.Swap(0); n > 0 {
 		attrs = append(attrs, "lines_dropped", n)
 	}

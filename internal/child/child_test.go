@@ -185,7 +185,7 @@ func TestHugeStderr(t *testing.T) {
 	spec := shell(`echo before >&2; head -c 3000000 /dev/zero | tr '\0' x >&2; printf '\r\nafter\r\n' >&2`)
 	spec.Stderr = func(line string) { said = append(said, line) }
 	ended(t, start(t, spec))
-	if len(said) != 3 || said[0] != "before" || len(said[1]) != maxLine || said[2] != "after" {
+	if len(said) != 3 || said[0] != "before" || len(said[1]) != MaxLine || said[2] != "after" {
 		t.Errorf("%d lines: %.300q", len(said), said)
 	}
 }

@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-const maxLine = 4 << 10
+// MaxLine is how much of a line of stderr is handed on, in bytes: one that is as long was cut.
+const MaxLine = 4 << 10
 
 // complaints hands on the lines of a program's stderr.
 type complaints struct {
@@ -32,7 +33,7 @@ func listen(pipe *os.File, line func(string)) *complaints {
 // readLines gives the first 4 KiB of each line. It reads whatever comes: a program whose stderr
 // is full would hang.
 func readLines(r io.Reader, line func(string)) {
-	in := bufio.NewReaderSize(r, maxLine)
+	in := bufio.NewReaderSize(r, MaxLine)
 	for {
 		text, err := in.ReadSlice('\n')
 		if len(text) > 0 {

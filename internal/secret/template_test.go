@@ -154,3 +154,19 @@ func TestRedact(t *testing.T) {
 		}
 	}
 }
+
+// A text that was cut inside of a secret does not end with a part of it.
+func TestRedactHead(t *testing.T) {
+	const canary = "head-canary-0123456789"
+	Remember(canary)
+	text := "a " + strings.Repeat(canary+" ", 3)
+	for n := range len(text) {
+		got := RedactHead(text[:n])
+		if strings.Contains(got, "head") || !strings.HasPrefix(text[:2], got[:min(2, len(got))]) {
+			t.Fatalf("of the first %d bytes: %q", n, got)
+		}
+	}
+	if got := RedactHead("nothing to hide. "); got != "nothing to hide. " {
+		t.Errorf("got %q", got)
+	}
+}
