@@ -206,7 +206,9 @@ func TestNestedDuplicateKeysAreRefused(t *testing.T) {
 		{responsesPath, `{"model":"m","input":[{"type":"function_call_output","call_id":"a","output":"x","output":"y"}]}`, 400},
 		{responsesPath, `{"model":"m","input":[{"type":"function_call","call_id":"a","call_id":"b","name":"f"}]}`, 400},
 
-		// What no policy reads: arguments and inputs of calls, schemas of tools, metadata.
+		// What no policy reads: arguments and inputs of calls, schemas of tools, metadata, and what is deeper in
+		// cache_control: a look at each level would take time by the square of its depth.
+		{chatPath, `{"model":"m","messages":[{"role":"user","content":"x","cache_control":{"cache_control":{"ttl":1,"ttl":2}}}]}`, 200},
 		{chatPath, `{"model":"m","metadata":{"a":1,"a":2},"messages":[]}`, 200},
 		{chatPath, `{"model":"m","tools":[{"type":"function","function":{"name":"f","parameters":{"a":1,"a":2}}}],"messages":[]}`, 200},
 		{messagesPath, `{"model":"m","messages":[{"role":"assistant","content":[{"type":"tool_use","id":"a","name":"f","input":{"a":1,"a":2}}]}]}`, 200},
@@ -216,7 +218,7 @@ func TestNestedDuplicateKeysAreRefused(t *testing.T) {
 			t.Errorf("%s: got %d %s", tt.body, resp.StatusCode, body)
 		}
 	}
-	if n := len(f.calls()); n != 3 {
+	if n := len(f.calls()); n != 4 {
 		t.Errorf("%d were forwarded", n)
 	}
 }
