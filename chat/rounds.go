@@ -59,18 +59,23 @@ func (d *Door) converse(ctx context.Context, w http.ResponseWriter, c *call, rep
 func (d *Door) askOn(ctx context.Context, c *call, rep *reply, round *rounds.Round, answers []rounds.Answer) (*reply, error) {
 	rep.end()
 	c.chain = c.chain[slices.Index(c.chain, rep.from):]
-	// The body of the next round, and once more where it is marked for the cache. That of the last
-	// round is let go.
-	grown := int64(len(c.reads.body))
+	// The body of the next round is charged, and once more where it is marked for the cache: first what it
+	// will have at least, then what it has. That of the last round is let go.
+	charge := membudget.Charge{Scope: c.memory}
+	least := int64(len(c.reads.body))
 	for _, a := range answers {
-		grown += int64(len(a.Text))
+		least += int64(len(a.Text))
 	}
-	if err := c.memory.Take(2 * grown); err != nil {
+	if err := charge.Take(2 * least); err != nil {
 		return nil, err
 	}
 	body, err := rounds.Follow(c.shape, c.reads.body, round, answers)
 	if err != nil {
 		return nil, fmt.Errorf("going on with a reply: %w", err)
+	}
+	size := int64(len(body))
+	if err := charge.Take(2*size - charge.Bytes); err != nil {
+		return nil, err
 	}
 	c.memory.Give(int64(len(c.reads.body)))
 	c.reads.body, c.body = body, body
@@ -83,7 +88,7 @@ func (d *Door) askOn(ctx context.Context, c *call, rep *reply, round *rounds.Rou
 	}
 	next, err := d.ask(ctx, c)
 	c.body = nil
-	c.memory.Give(grown)
+	charge.Keep(size)
 	return next, err
 }
 
