@@ -216,6 +216,17 @@ func TestErrorForms(t *testing.T) {
 	}
 }
 
+// Where there is no provider at all, the error says so, not that the model is wrong.
+func TestNoProviderIsConfigured(t *testing.T) {
+	g := open(t, nil)
+	for _, body := range []string{`{}`, `{"model":"x"}`} {
+		resp, text := g.post(t, "/v1/messages", body, nil)
+		if resp.StatusCode != 404 || !strings.Contains(text, "no provider is configured; see [[providers]]") {
+			t.Errorf("%s: got %d %s", body, resp.StatusCode, text)
+		}
+	}
+}
+
 // A provider in trouble is not kept in it: of many requests only a few are made again.
 func TestRetryBudget(t *testing.T) {
 	f := newFar(t, says(503, ""))

@@ -94,7 +94,7 @@ type Provider struct {
 	// Providers of the same kind to ask, in order, when this one fails so, or has the request and does not
 	// answer (then both may execute it, and bill it). They get the same body, whatever their models, but
 	// neither the client's credentials nor its query, and of its headers only Accept, Content-Type,
-	// Content-Encoding, User-Agent, Anthropic-Version, Anthropic-Beta and OpenAI-Beta. Default none.
+	// User-Agent, Anthropic-Version, Anthropic-Beta and OpenAI-Beta. Default none.
 	Fallback []string `key:"fallback"`
 	// What cached input costs beside fresh input. Default: no discount.
 	Cache Cache `key:"cache"`
@@ -153,13 +153,15 @@ func (c Cache) long() float64 {
 type Limits struct {
 	// The largest request body, compressed or not; a size. Default 32MiB. Zero is refused.
 	MaxRequestBytes unit.Bytes `key:"max_request_bytes" min:"1"`
-	// The most requests under way at once; those beyond are refused with 503. Default 1000.
+	// The most requests under way at once; those beyond are refused with 503. One caller (a
+	// token at an address) may have three quarters of them. Default 1000.
 	MaxConcurrent int `key:"max_concurrent" min:"1"`
 	// The share of a provider's requests of the last ten seconds that may be made again; three
 	// always may. Default 0.2.
 	RetryBudget float64 `key:"retry_budget" min:"0" max:"1"`
 	// How much of recent conversations is remembered, so that the next request of one is read from
-	// where the last ended; a size. Nothing but time depends on it. Default 64MiB; 0 remembers none.
+	// where the last ended; a size. Nothing but time depends on it. At most an eighth of
+	// memory_budget is used. Default 64MiB; 0 remembers none.
 	RecentBytes unit.Bytes `key:"recent_bytes" min:"0"`
 	// How long a provider's list of models is believed; a duration. Default 1m.
 	ModelsTTL unit.Duration `key:"models_ttl"`

@@ -94,7 +94,7 @@ func (p *plan) forwarded(in http.Header) (head, own http.Header) {
 // answered, and by which rules of the API. Anything else may be a credential of the provider that the
 // client meant, or say who the client is there.
 var fallbackHeaders = []string{
-	"Accept", "Content-Type", "Content-Encoding", "User-Agent", "Anthropic-Version", "Anthropic-Beta", "Openai-Beta",
+	"Accept", "Content-Type", "User-Agent", "Anthropic-Version", "Anthropic-Beta", "Openai-Beta",
 }
 
 func forFallback(head http.Header) http.Header {

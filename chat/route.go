@@ -86,14 +86,17 @@ func unreadable(why *jsonscan.Error) error {
 }
 
 // route finds the provider of a model: the first of the kind whose patterns fit. A request without
-// a model, or one that cannot be looked into, goes to the first that takes every model.
+// a model goes to the first that takes every model.
 func (p *plan) route(kind, model string) (*provider, error) {
 	for _, one := range p.providers {
 		if one.Kind == kind && one.takes(model) {
 			return one, nil
 		}
 	}
-	if model == "" {
+	switch {
+	case len(p.providers) == 0:
+		return nil, fault.New(fault.Unknown, "no provider is configured; see [[providers]]")
+	case model == "":
 		return nil, fault.New(fault.BadParams, "the request names no model, and no provider is there for every model")
 	}
 	return nil, fault.New(fault.Unknown, "no provider of kind "+kind+" serves the model "+strconv.Quote(clip(model)))

@@ -93,7 +93,7 @@ func (m *Meter) Memory(ask func() Memory) {
 	}
 	m.registry.MustRegister(
 		gauge("ctxgate_memory_budget_bytes", "The most bytes that requests, replies and lists may hold together.", func(now Memory) int64 { return now.Budget }),
-		gauge("ctxgate_memory_held_bytes", "Bytes that requests, replies and lists hold now.", func(now Memory) int64 { return now.Held }),
+		gauge("ctxgate_memory_held_bytes", "Bytes that requests, replies and lists hold now, with what is set aside for recent conversations.", func(now Memory) int64 { return now.Held }),
 		prometheus.NewCounterFunc(prometheus.CounterOpts{
 			Name: "ctxgate_memory_refused_total", Help: "How often something was refused because the memory budget, or its caller's share of it, was used up.",
 		}, func() float64 { return float64(ask().Refused) }))

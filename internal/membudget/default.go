@@ -13,8 +13,8 @@ type Config struct {
 	// The most memory that requests, replies, lists and messages on their way may hold together; a
 	// size. What does not fit is refused (HTTP 503, Retry-After), one caller may hold half of it,
 	// and a quarter is kept for small requests. Also sets Go's memory limit, somewhat above it,
-	// unless GOMEMLIMIT is set. Default: a quarter of the machine's memory, at least 256MiB and
-	// at most 2GiB.
+	// unless GOMEMLIMIT is set. At least 64MiB. Default: a quarter of the machine's memory, at
+	// least 256MiB and at most 2GiB.
 	Total unit.Bytes `key:"memory_budget" reload:"restart"`
 }
 
