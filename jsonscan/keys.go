@@ -4,14 +4,13 @@ import (
 	"bytes"
 	"hash/maphash"
 	"math"
-	"slices"
 )
 
 // keySet holds the keys of one object: a few in place, many as the places where they stand, in a
 // hash table with open addressing. A table of strings would be ten times the document where an
 // object has many short keys.
 type keySet struct {
-	before []string // keys that stand elsewhere
+	before map[string]struct{} // keys that stand elsewhere
 	n      int
 	few    [12][]byte
 	table  []uint32 // where keys stand, plus one; 0 is free
@@ -27,7 +26,7 @@ func (k *keySet) add(data []byte, span Span, key []byte) bool {
 			return false
 		}
 	}
-	if slices.Contains(k.before, string(key)) {
+	if _, there := k.before[string(key)]; there {
 		return false
 	}
 	if k.n < len(k.few) {

@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 )
 
 // object is one with n short keys, and whatever is behind them.
@@ -62,5 +63,24 @@ func TestFieldsAreBounded(t *testing.T) {
 	}
 	if _, err := FieldsOf(object(MaxFields, "")); reasonOf(err) != TooMany {
 		t.Errorf("one more: %v", err)
+	}
+}
+
+// Reading on behind many members takes no longer for each that follows: whoever sends a document chooses both
+// numbers.
+func TestManyKeysBeforeAndAfter(t *testing.T) {
+	const n = 100_000
+	before := make([]string, n)
+	for i := range before {
+		before[i] = fmt.Sprintf("%x.", i)
+	}
+	doc := object(n, `,"5.":1`)
+	s := Inside(doc, len(`{"x":0`), 1, 0)
+	began := time.Now()
+	if err := s.MoreMembers(before, nil, func([]byte) error { _, err := s.Skip(); return err }); reasonOf(err) != DuplicateKey {
+		t.Errorf("a key that stands in both parts: %v", err)
+	}
+	if took := time.Since(began); took > 5*time.Second { // 10¹⁰ comparisons would take a minute
+		t.Errorf("it took %s", took)
 	}
 }

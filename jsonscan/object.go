@@ -28,7 +28,10 @@ func (s *Scanner) object(seen *keySet, protocol []string, member func(key []byte
 
 // MoreMembers is Object from behind one of its members on, given the keys up to there.
 func (s *Scanner) MoreMembers(keys, protocol []string, member func(key []byte) error) error {
-	seen := keySet{before: keys}
+	seen := keySet{before: make(map[string]struct{}, len(keys))}
+	for _, key := range keys {
+		seen.before[key] = struct{}{}
+	}
 	if more, err := s.leave('}'); !more || err != nil {
 		return err
 	}
