@@ -269,6 +269,29 @@ func TestFindMakesNoLane(t *testing.T) {
 	})
 }
 
+// A notification of a client without a session goes to the lane of its own connection, never to that of
+// another client that says the same of itself.
+func TestFindTellsClientsApart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := met(t, mcp.EraLegacy)
+		by := func(conn string) Who { return Who{Client: able("roots"), Subject: "me", Conn: conn, Open: t.Context()} }
+		first, _ := pick(t, r, by("1"))
+		left := by("2")
+		var leave context.CancelFunc
+		left.Open, leave = context.WithCancel(t.Context())
+		second, _ := pick(t, r, left)
+		for conn, want := range map[string]*Lane{"1": first, "2": second, "3": nil} {
+			if found, there := r.Find(by(conn)); found != want || there != (want != nil) {
+				t.Errorf("connection %s: not its own lane", conn)
+			}
+		}
+		leave()
+		if found, _ := r.Find(by("3")); found != second {
+			t.Error("a client that came back by another connection does not find its lane")
+		}
+	})
+}
+
 // A lane that nobody used for the time that the config says is closed; the shared one never.
 func TestIdleLanesAreClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -81,11 +81,38 @@ func (r *Remote) Find(who Who) (*Lane, bool) {
 		return l, true
 	}
 	key := r.keyFor(who)
-	if key.kind == "" {
+	switch key.kind {
+	case "":
 		return r.shared, true
+	case ofCall:
+		l := r.laneOfCalls(key, who.Conn, false)
+		return l, l != nil
 	}
 	l, ok := r.lanes[key]
 	return l, ok
+}
+
+// laneOfCalls is the lane for the calls of a client without a session, of those that are free or of all; nil
+// where there is none. It is the lane that the client's connection had last, or one whose connection is
+// closed; the lock is held.
+func (r *Remote) laneOfCalls(key laneKey, conn string, free bool) *Lane {
+	var mine, left *Lane
+	for k, l := range r.lanes {
+		switch {
+		case !k.isSameClient(key) || free && l.isHeld():
+		case l.lentTo == conn:
+			mine = firstOf(mine, l)
+		case !l.isLent():
+			left = firstOf(left, l)
+		}
+	}
+	return cmp.Or(mine, left)
+}
+
+// isSameClient says whether two keys differ by nothing but the call.
+func (k laneKey) isSameClient(other laneKey) bool {
+	k.n = other.n
+	return k == other
 }
 
 // keyFor says whose lane a client gets; the lock is held.
@@ -149,19 +176,7 @@ func (r *Remote) own(key laneKey, who Who) (*Lane, error) {
 // connection is closed, the lane may be lent to another of the same name: most clients close
 // theirs when they are idle.
 func (r *Remote) borrow(key laneKey, who Who) (*Lane, func(), error) {
-	var mine, left *Lane
-	for k, l := range r.lanes {
-		if k.kind != key.kind || k.owner != key.owner || k.class != key.class || l.isHeld() {
-			continue
-		}
-		switch {
-		case l.lentTo == who.Conn:
-			mine = firstOf(mine, l)
-		case !l.isLent():
-			left = firstOf(left, l)
-		}
-	}
-	l := cmp.Or(mine, left)
+	l := r.laneOfCalls(key, who.Conn, true)
 	if l == nil {
 		for r.lanes[key] != nil {
 			key.n++
