@@ -242,6 +242,11 @@ func digest(req *request) string {
 
 // ask waits for the client to come back with an answer.
 func (p *parked) ask(ctx context.Context, server string, m rpc.Message) (rpc.Reply, error) {
+	size := int64(len(m.Body))
+	if err := p.memory.Take(size); err != nil {
+		return rpc.Reply{}, err
+	}
+	defer p.memory.Give(size)
 	body := tagged(server, m.Body, m.Params)
 	fields, err := jsonscan.FieldsOf(body)
 	if err != nil {

@@ -129,6 +129,11 @@ func (c *Conn) ask(m rpc.Message, from *flight) (rpc.Reply, error) {
 	if peer == nil {
 		return rpc.Reply{}, errNoMethod
 	}
+	memory := c.budget.Scope("questions of server " + c.server)
+	defer memory.Release()
+	if err := memory.Take(int64(len(m.Body))); err != nil { // a client may take minutes to answer
+		return rpc.Reply{}, err
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	key := string(m.MessageID().Raw())

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/ctxgate/ctxgate/fault"
+	"github.com/ctxgate/ctxgate/internal/membudget"
 	"github.com/ctxgate/ctxgate/mcp"
 	"github.com/ctxgate/ctxgate/rpc"
 )
@@ -270,4 +272,34 @@ func TestWhoHearsANotification(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The questions of a server are held while its client thinks: they are counted, those that do not fit are
+// refused, and those that were answered are given back.
+func TestQuestionsAreCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		budget := membudget.New(4 << 20)
+		c, answer := newTaped(time.Minute), make(chan struct{})
+		c.budget = budget
+		c.owner = &mate{reply: func(context.Context, rpc.Message) (rpc.Reply, error) {
+			<-answer
+			return rpc.Reply{}, context.Canceled
+		}}
+		pad := strings.Repeat("x", 512<<10)
+		for i := range 20 {
+			c.says(`{"jsonrpc":"2.0","id":%d,"method":"roots/list","params":{"pad":%q}}`, i, pad)
+		}
+		synctest.Wait()
+		if held := budget.Stats().Held; held < 512<<10 || held > 2<<20 {
+			t.Errorf("%d KiB are held", held>>10)
+		}
+		if n := len(c.wire.sent); n < 16 || !strings.Contains(c.wire.last(), "share of the gateway's memory") {
+			t.Errorf("%d questions were refused, the last with %s", n, c.wire.last())
+		}
+		close(answer)
+		synctest.Wait()
+		if now := budget.Stats(); now.Held != 0 || now.Callers != 0 {
+			t.Errorf("%+v is left", now)
+		}
+	})
 }
