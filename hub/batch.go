@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/ctxgate/ctxgate/fault"
+	"github.com/ctxgate/ctxgate/internal/membudget"
 	"github.com/ctxgate/ctxgate/jsonscan"
 	"github.com/ctxgate/ctxgate/mcp"
 	"github.com/ctxgate/ctxgate/rpc"
@@ -42,8 +43,31 @@ func (h *Hub) postBatch(w http.ResponseWriter, r *http.Request, p *plan, body []
 		w.WriteHeader(http.StatusAccepted)
 		return
 	}
-	out := append([]byte{'['}, bytes.Join(answers, []byte{','})...)
-	newStream(w, r, p.HTTP).finish(http.StatusOK, reply{body: append(out, ']')})
+	out, err := joinBatch(membudget.From(r.Context()), answers)
+	if err != nil {
+		h.refuseHTTP(w, r, mcp.EraLegacy, 0, rpc.ID{}, err)
+		return
+	}
+	newStream(w, r, p.HTTP).finish(http.StatusOK, reply{body: out})
+}
+
+// joinBatch is the array of the answers. It is a copy of all of them, which the scope holds, too.
+func joinBatch(memory *membudget.Scope, answers [][]byte) ([]byte, error) {
+	size := 1
+	for _, a := range answers {
+		size += len(a) + 1
+	}
+	if err := memory.Take(int64(size)); err != nil {
+		return nil, err
+	}
+	out := append(make([]byte, 0, size), '[')
+	for i, a := range answers {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = append(out, a...)
+	}
+	return append(out, ']'), nil
 }
 
 // batch is the requests of one array, all of one session.
@@ -117,12 +141,11 @@ func (h *Hub) serveBatch(ctx context.Context, b batch) [][]byte {
 			ctx, done := b.held.begin(ctx, req.ID)
 			defer done()
 			req.peer = &waiter{hub: h, req: req, out: b.held}
-			var out reply
+			var answer []byte
 			err := contained(func() (err error) {
-				out, err = h.serve(ctx, req)
+				answer, err = h.serveMember(ctx, req)
 				return err
 			})
-			answer := jsonscan.AppendSpliced(nil, out.body, out.edits)
 			if err != nil {
 				answer = appendFailure(nil, req.ID, err)
 			}
@@ -133,4 +156,17 @@ func (h *Hub) serveBatch(ctx context.Context, b batch) [][]byte {
 	}
 	wg.Wait()
 	return answers
+}
+
+// serveMember is the whole answer to one request of a batch: a copy, which the request's scope holds.
+func (h *Hub) serveMember(ctx context.Context, req *request) ([]byte, error) {
+	out, err := h.serve(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	size := jsonscan.SplicedLen(out.body, out.edits)
+	if err := membudget.From(ctx).Take(int64(size)); err != nil {
+		return nil, err
+	}
+	return jsonscan.AppendSpliced(make([]byte, 0, size), out.body, out.edits), nil
 }

@@ -46,6 +46,7 @@ type session struct {
 	place  place // in the table of sessions
 
 	mu      sync.Mutex
+	closed  bool // nothing begins any more, and nothing waits for its client
 	level   string
 	asks    map[string]chan rpc.Reply
 	asked   int
@@ -163,6 +164,7 @@ func (h *Hub) holdSession(s *session, caller string) (*session, error) {
 // back with its id, it finds what it did there.
 func (s *session) close() {
 	s.mu.Lock()
+	s.closed = true
 	calls, subs, out := s.calls, s.subs, s.stream
 	s.calls, s.subs = map[string]context.CancelFunc{}, map[string]func(){}
 	for len(s.backlog) > 0 {
@@ -199,6 +201,9 @@ func (s *session) begin(ctx context.Context, id rpc.ID) (context.Context, func()
 	key := string(id.Raw())
 	s.mu.Lock()
 	s.calls[key] = cancel
+	if s.closed {
+		cancel()
+	}
 	s.mu.Unlock()
 	return ctx, func() {
 		cancel()
@@ -234,6 +239,9 @@ func (s *session) send(parts ...[]byte) error {
 func (s *session) pass(m *message) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.closed { // it was evicted or ended while the message was on its way
+		return errNoStream
+	}
 	if s.stream != nil {
 		// A stream that is full for the moment is still the client's.
 		if err := s.stream.pass(m); !errors.Is(err, errNoStream) {
@@ -266,6 +274,9 @@ func (s *session) dropFirst() {
 func (s *session) listen(out outlet) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.closed {
+		return errNoSession
+	}
 	for len(s.backlog) > 0 {
 		if err := out.pass(s.backlog[0]); err != nil {
 			return err

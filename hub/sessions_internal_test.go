@@ -318,3 +318,65 @@ func TestPeerOutlivesItsSession(t *testing.T) {
 		t.Errorf("%d notes", len(again.backlog))
 	}
 }
+
+// A session that was evicted or ended while a message, a stream or a request was on its way to it takes none
+// of them: nobody would ever give the memory back, or end what was begun.
+func TestClosedSessionTakesNothing(t *testing.T) {
+	budget := membudget.New(64 << 20)
+	h, err := New(Settings{Hub: Default()}, Deps{Secret: bytes.Repeat([]byte("k"), 32), Budget: budget})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, _ := beginSession(t, h, "")
+	h.sessions.use(s, "a")
+	users := h.sessions.using("a")
+	h.sessions.end(h, s)
+	h.passOn("a", users, note(t, 1, 4096))
+	if held := budget.Stats().Held; held != 0 || len(s.backlog) > 0 {
+		t.Errorf("%d messages wait for a closed session, and the budget holds %d bytes", len(s.backlog), held)
+	}
+	if err := s.listen(&full{}); fault.KindOf(err) != fault.NotFound {
+		t.Errorf("a stream of a closed session: %v", err)
+	}
+	ctx, done := s.begin(t.Context(), rpc.ID{})
+	defer done()
+	if ctx.Err() == nil {
+		t.Error("a request of a closed session goes on")
+	}
+}
+
+// An array of answers is a copy of all of them, which is asked for like everything else.
+func TestBatchAnswersAreCounted(t *testing.T) {
+	budget := membudget.New(64 << 20)
+	scope := budget.Scope("caller")
+	defer scope.Release()
+	got, err := joinBatch(scope, [][]byte{[]byte("1"), []byte("22")})
+	if err != nil || string(got) != "[1,22]" || budget.Stats().Held != int64(cap(got)) {
+		t.Errorf("got %s of %d bytes, %v; %d are held", got, cap(got), err, budget.Stats().Held)
+	}
+	large := bytes.Repeat([]byte("x"), 20<<20)
+	if _, err := joinBatch(scope, [][]byte{large, large}); fault.KindOf(err) != fault.Full {
+		t.Errorf("more than a caller may hold: %v", err)
+	}
+}
+
+// A question that waits for its client to come back is held for the parked call.
+func TestParkedQuestionsAreCounted(t *testing.T) {
+	budget := membudget.New(64 << 20)
+	p := &parked{memory: budget.Scope("caller"), questions: make(chan *question, 1), done: make(chan struct{})}
+	defer p.memory.Release()
+	question, answered := note(t, 1, 100_000), make(chan struct{})
+	go func() {
+		defer close(answered)
+		_, _ = p.ask(t.Context(), "a", question)
+	}()
+	q := <-p.questions
+	if held := budget.Stats().Held; held < 100_000 {
+		t.Errorf("%d bytes are held", held)
+	}
+	q.answer <- rpc.Reply{}
+	<-answered
+	if held := budget.Stats().Held; held != 0 {
+		t.Errorf("%d bytes are held of a question that was answered", held)
+	}
+}

@@ -209,13 +209,16 @@ func (h *Hub) subscribe(ctx context.Context, req *request) (reply, error) {
 		held.memory.Give(size)
 	})
 	held.mu.Lock()
-	twice := held.subs[shown] != nil // by another request at the same moment
-	if !twice {
+	twice, ended := held.subs[shown] != nil, held.closed // by another request at the same moment
+	if !twice && !ended {
 		held.subs[shown] = stop
 	}
 	held.mu.Unlock()
-	if twice {
+	if twice || ended {
 		stop()
+	}
+	if ended {
+		return reply{}, errNoSession
 	}
 	h.sessions.setSubscribed(held, true)
 	return empty(req), nil
