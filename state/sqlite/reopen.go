@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"os"
 	"sync"
@@ -41,15 +42,15 @@ func (f *Following) driver(ctx context.Context) (*Driver, error) {
 	}
 	f.opening.Lock()
 	defer f.opening.Unlock()
-	if d = f.current.Load(); d.isAtItsPath() || f.closed.Load() {
+	if d = f.current.Load(); d.isAtItsPath() || f.closed.Load() || ctx.Err() != nil {
 		return d, nil
 	}
-	slog.WarnContext(ctx, "the store's file was removed or replaced: the one at its path is used from now on", "path", f.path)
 	next, err := Open(ctx, f.path)
 	if err != nil {
-		return nil, classify(err)
+		return nil, classify(fmt.Errorf("the store's file was removed or replaced, and there is none that can be used: %w", err))
 	}
 	f.current.Store(next)
+	slog.WarnContext(ctx, "the store's file was removed or replaced: the one at its path is used from now on", "path", f.path)
 	if err := d.Close(); err != nil {
 		slog.WarnContext(ctx, "the store's old file could not be closed", "error", err)
 	}

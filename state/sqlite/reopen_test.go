@@ -1,8 +1,11 @@
 package sqlite
 
 import (
+	"bytes"
+	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/ctxgate/ctxgate/fault"
@@ -68,5 +71,36 @@ func TestFileIsReplacedUnderARunningProcess(t *testing.T) {
 		if err := d.Close(); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// While no file can be opened at the path, every operation says so, and the log does not say that
+// another file is used; once one can be, it is.
+func TestFileThatCannotBeReplaced(t *testing.T) {
+	var log bytes.Buffer
+	before := slog.Default()
+	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
+	defer slog.SetDefault(before)
+	folder := filepath.Join(t.TempDir(), "folder")
+	f := mustFollow(t, filepath.Join(folder, "store.db"))
+	if err := os.Rename(folder, folder+" of before"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(folder, nil, 0o600); err != nil { // a file, where a folder is needed
+		t.Fatal(err)
+	}
+	for range 3 {
+		if _, err := f.Epoch(t.Context()); err == nil || !strings.Contains(err.Error(), "removed or replaced") {
+			t.Errorf("got %v", err)
+		}
+	}
+	if strings.Contains(log.String(), "from now on") {
+		t.Errorf("the log says %s", log.String())
+	}
+	if err := os.Remove(folder); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Epoch(t.Context()); err != nil || strings.Count(log.String(), "from now on") != 1 {
+		t.Errorf("%v; the log says %s", err, log.String())
 	}
 }
