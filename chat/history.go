@@ -137,7 +137,7 @@ func (m masker) made(plan *history.Plan, via string, now time.Time, epoch state.
 		n <= len(plan.Cuts) && slices.Equal(plan.Cuts[:n], old.cuts) {
 		return old
 	}
-	return made{via: via, until: now.Add(state.Memory), epoch: epoch}
+	return made{via: via, until: now.Add(state.MaxAckAge), epoch: epoch}
 }
 
 // OriginOf is the origin of texts that were in requests to a provider: the name of no server.

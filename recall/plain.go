@@ -26,11 +26,11 @@ func (r *Recall) Keep(ctx context.Context, tenant, text string, from Origin) (id
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.cfg.KeepTimeout.D())
 	defer cancel()
-	way := r.newWay(ctx)
-	if err := way.take(ctx, len(text), nil); err != nil {
+	reserved := r.newReservation(ctx)
+	if err := reserved.take(ctx, len(text), nil); err != nil {
 		return r.ID(tenant, text), err
 	}
-	defer way.release()
+	defer reserved.release()
 	k := r.keysOf(tenant)
 	o := newOriginal(k, pieces(text), len(text), utf8.RuneCountInString(text))
 	items, err := r.items(ctx, k, o, from)
@@ -61,7 +61,7 @@ func (r *Recall) KeepAll(ctx context.Context, tenant string, texts []Text) ([]Ke
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.cfg.KeepTimeout.D())
 	defer cancel()
-	b := batch{r: r, way: r.newWay(ctx), tenant: tenant, kept: kept, asked: time.Now(), epoch: r.Epoch(ctx)}
+	b := batch{r: r, reserved: r.newReservation(ctx), tenant: tenant, kept: kept, asked: time.Now(), epoch: r.Epoch(ctx)}
 	for i := range texts {
 		m := r.recent.mark(tenant, &texts[i])
 		if before, ok := r.recent.get(m, b.asked, b.epoch); ok {
@@ -77,16 +77,16 @@ func (r *Recall) KeepAll(ctx context.Context, tenant string, texts []Text) ([]Ke
 
 // batch gathers texts on their way to the store.
 type batch struct {
-	r       *Recall
-	tenant  string
-	keys    tenantKeys
-	kept    []Kept
-	asked   time.Time   // since when the store is asked
-	epoch   state.Epoch // which it had then
-	pending []pendingText
-	items   []state.Item
-	way     way
-	crowded error // why some texts were not kept, though the store works
+	r        *Recall
+	tenant   string
+	keys     tenantKeys
+	kept     []Kept
+	asked    time.Time   // since when the store is asked
+	epoch    state.Epoch // which it had then
+	pending  []pendingText
+	items    []state.Item
+	reserved reservation
+	crowded  error // why some texts were not kept, though the store works
 }
 
 type pendingText struct {
@@ -101,7 +101,7 @@ func (b *batch) add(ctx context.Context, n int, m lately.Mark, t *Text) error {
 	if b.keys.tag == "" {
 		b.keys = b.r.keysOf(b.tenant)
 	}
-	if err := b.way.take(ctx, t.size(), func() error { return b.flush(ctx) }); err != nil {
+	if err := b.reserved.take(ctx, t.size(), func() error { return b.flush(ctx) }); err != nil {
 		return err
 	}
 	o := newOriginal(b.keys, t.text(), t.size(), t.chars())
@@ -129,7 +129,7 @@ func (b *batch) add(ctx context.Context, n int, m lately.Mark, t *Text) error {
 	}
 	b.items = append(b.items, items...)
 	b.pending = append(b.pending, pendingText{n, m, o.id, t.From})
-	if b.way.held >= partSize {
+	if b.reserved.held >= partSize {
 		return b.flush(ctx)
 	}
 	return nil
@@ -137,7 +137,7 @@ func (b *batch) add(ctx context.Context, n int, m lately.Mark, t *Text) error {
 
 // flush puts what was gathered, and gives back what that took.
 func (b *batch) flush(ctx context.Context) error {
-	defer b.way.release()
+	defer b.reserved.release()
 	return b.put(ctx)
 }
 

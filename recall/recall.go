@@ -114,7 +114,7 @@ func New(store *state.Store, secret []byte, cfg Config) (*Recall, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Recall{store: store, root: secret, cfg: cfg, spill: semaphore.NewWeighted(int64(cfg.SpillBytes)), codec: codec, recent: newRecent(store.Sure()), places: lately.NewMap[noteName, *place](mostPlaces)}, nil
+	return &Recall{store: store, root: secret, cfg: cfg, spill: semaphore.NewWeighted(int64(cfg.SpillBytes)), codec: codec, recent: newRecent(store.AckAge()), places: lately.NewMap[noteName, *place](mostPlaces)}, nil
 }
 
 // Enabled says whether anything is kept at all.

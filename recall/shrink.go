@@ -89,8 +89,8 @@ func (r *Recall) Shrink(ctx context.Context, d Doc, p Policy) (s Shrunk) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.cfg.KeepTimeout.D())
 	defer cancel()
-	k := keeper{r: r, way: r.newWay(ctx), keys: r.keysOf(d.Tenant), doc: d, policy: p, out: &s}
-	defer k.way.release()
+	k := keeper{r: r, reserved: r.newReservation(ctx), keys: r.keysOf(d.Tenant), doc: d, policy: p, out: &s}
+	defer k.reserved.release()
 	cutter := p.masker(d)
 	if d.Focus != nil {
 		cutter = p.byLines(ctx, d)
@@ -137,10 +137,10 @@ type keeper struct {
 	policy Policy
 	out    *Shrunk
 
-	pending []pendingCut
-	items   []state.Item
-	way     way
-	crowded error // why some texts were not kept, though the store works
+	pending  []pendingCut
+	items    []state.Item
+	reserved reservation
+	crowded  error // why some texts were not kept, though the store works
 }
 
 type pendingCut struct {
@@ -162,7 +162,7 @@ func (k *keeper) keep(ctx context.Context, c cut) {
 		return
 	}
 	put := func() error { k.flush(ctx); return k.out.Err }
-	if err := k.way.take(ctx, first.Len(), put); err != nil {
+	if err := k.reserved.take(ctx, first.Len(), put); err != nil {
 		k.fail(ctx, err, c)
 		return
 	}
@@ -191,7 +191,7 @@ func (k *keeper) keep(ctx context.Context, c cut) {
 	}
 	k.pending = append(k.pending, pendingCut{c, shown})
 	k.items = append(k.items, items...)
-	if k.way.held >= partSize {
+	if k.reserved.held >= partSize {
 		k.flush(ctx)
 	}
 }
@@ -202,7 +202,7 @@ func (k *keeper) flush(ctx context.Context) {
 	if err == nil && len(k.items) > 0 {
 		err = k.r.store.Put(ctx, k.items...)
 	}
-	k.way.release()
+	k.reserved.release()
 	for _, p := range k.pending {
 		if err != nil {
 			k.out.Err = err

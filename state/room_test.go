@@ -173,13 +173,13 @@ func TestPinnedGroups(t *testing.T) {
 }
 
 // What is relied on without asking is spared for at least twice as long.
-func TestSureIsAtMostHalfOfSpare(t *testing.T) {
+func TestAckAgeIsAtMostHalfOfSpare(t *testing.T) {
 	for _, spare := range []time.Duration{0, time.Second, 4 * time.Minute, time.Hour} {
 		config := state.Default()
 		config.Spare = unit.Duration(spare)
 		s := state.New(memory.New(), config, time.Now)
-		if sure := s.Sure(); sure > spare/2 || sure > state.Memory/2 {
-			t.Errorf("with spare = %v an acknowledgement counts for %v", spare, sure)
+		if age := s.AckAge(); age > spare/2 || age > state.MaxAckAge/2 {
+			t.Errorf("with spare = %v an acknowledgement counts for %v", spare, age)
 		}
 	}
 }

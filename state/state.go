@@ -83,13 +83,13 @@ type Stat struct {
 }
 
 // Epoch tells a store from what it becomes when it is flushed, replaced or put back from a copy.
-// While it stays the same, the store has what it acknowledged within the last [Memory], however
+// While it stays the same, the store has what it acknowledged within the last [MaxAckAge], however
 // many sweeps there were.
 type Epoch uint64
 
-// Memory is the longest that anybody relies on an acknowledgement without asking again: a sweep
+// MaxAckAge is how old an acknowledgement may be that anybody relies on without asking again: a sweep
 // that removes a live group which was seen within this span before Now changes the epoch.
-const Memory = 10 * time.Minute
+const MaxAckAge = 10 * time.Minute
 
 // Driver is where items are. It has no clock and no limits of its own; both come with the
 // call. All methods may be called at once from any goroutine, do nothing when their context

@@ -58,10 +58,10 @@ func (s *Store) Lasting(ttl time.Duration) *Store {
 	return &Store{s.shared, config}
 }
 
-// Sure is for how long an acknowledgement can be relied on without asking again, under one
+// AckAge is how old an acknowledgement may be that is relied on without asking again, under one
 // [Epoch]: far less than the group lives, and at most half of the time for which it is spared.
-func (s *Store) Sure() time.Duration {
-	return min(Memory/2, s.config.TTL.D()/8, s.config.Spare.D()/2)
+func (s *Store) AckAge() time.Duration {
+	return min(MaxAckAge/2, s.config.TTL.D()/8, s.config.Spare.D()/2)
 }
 
 // Put keeps all items or none. It returns [fault.Full] when the cap leaves no room for them.

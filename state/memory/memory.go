@@ -136,7 +136,7 @@ func (d *Driver) Sweep(ctx context.Context, sweep state.Sweep) (state.Swept, err
 			if !must && d.bytes+sweep.Need <= sweep.MaxBytes {
 				return
 			}
-			if g.live(sweep.Now) && g.seen.After(sweep.Now.Add(-state.Memory)) {
+			if g.live(sweep.Now) && g.seen.After(sweep.Now.Add(-state.MaxAckAge)) {
 				d.epoch++
 			}
 			swept.Groups++

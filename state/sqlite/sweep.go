@@ -129,7 +129,7 @@ func (w *writer) removeRun(groups []listed, enough int64, live bool, now time.Ti
 		if enough <= 0 {
 			break
 		}
-		if live && g.seen > now.Add(-state.Memory).UnixMilli() {
+		if live && g.seen > now.Add(-state.MaxAckAge).UnixMilli() {
 			relied = 1
 		}
 		if g.bytes > maxStepBytes && g.bytes > 2*w.pace.bytes {
