@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -95,7 +96,11 @@ func (e *Error) Error() string {
 	if e.Err == nil {
 		return e.Public
 	}
-	return e.Public + ": " + e.Err.Error()
+	cause := e.Err.Error()
+	if cause == e.Public || strings.HasPrefix(cause, e.Public+": ") {
+		return cause // it was classified twice, and says so once
+	}
+	return e.Public + ": " + cause
 }
 
 // Unwrap gives errors.Is and errors.As the cause.

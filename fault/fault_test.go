@@ -61,3 +61,17 @@ func TestErrorTextAndUnwrap(t *testing.T) {
 		t.Error("an error without a cause is its public text")
 	}
 }
+
+func TestErrorSaysNothingTwice(t *testing.T) {
+	inner := Wrap(Unavailable, "the server is not available", errors.New("connection refused"))
+	for _, cause := range []error{inner, New(Unavailable, "the server is not available"), errors.New("the server is not available to you")} {
+		got := Wrap(Unavailable, "the server is not available", cause).Error()
+		want := cause.Error()
+		if strings.HasSuffix(want, "to you") {
+			want = "the server is not available: " + want
+		}
+		if got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}

@@ -229,12 +229,17 @@ func (d *stdio) check(req *request) error {
 			token = said
 		}
 	}
-	_, err := req.plan.gate.Check(token)
-	if err == nil && !req.IsNotification() {
+	if _, err := req.plan.gate.Check(token); err != nil {
+		return errStdioToken
+	}
+	if !req.IsNotification() {
 		d.token = token
 	}
-	return err
+	return nil
 }
+
+// errStdioToken is the refusal of every other door, in words for who has no headers.
+var errStdioToken = fault.New(fault.Unauthorized, "a valid token is required: in params.proxy.authToken, or in CTXGATE_TOKEN when the process is started")
 
 // meet finds out what the client is: from initialize, or from the request itself. The servers are
 // started by the first request that says what they may ask of the client.

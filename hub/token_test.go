@@ -102,10 +102,10 @@ func withToken(token string) func(*setup) {
 }
 
 // A8: on stdio too each request carries the token, initialize and ping among them, in both eras; without
-// it the refusal is the one of every other door, nothing is started and nothing reaches a server.
+// it the refusal has the code of every other door, and says where the token goes; nothing is started and nothing reaches a server.
 func TestStdioWithoutTokenIsRefusedA8(t *testing.T) {
 	t.Parallel()
-	const refused = `!{"code":-31401,"message":"a valid bearer token is required","data":{"reason":"unauthorized","retryable":false}}`
+	const refused = `!{"code":-31401,"message":"a valid token is required: in params.proxy.authToken, or in CTXGATE_TOKEN when the process is started","data":{"reason":"unauthorized","retryable":false}}`
 	for _, era := range both {
 		a := newFar(t, "a", mcp.EraModern, false)
 		c := connectStdio(t, guarded, era, "{}", a)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -72,7 +73,10 @@ func checkServers(cmd *cobra.Command, cfg config.Config) error {
 	for _, text := range clashes {
 		fmt.Fprintln(cmd.ErrOrStderr(), text)
 	}
-	if bad > 0 {
+	switch {
+	case bad == 1:
+		return &exitError{exitProblem, errors.New("1 problem with the servers")}
+	case bad > 1:
 		return &exitError{exitProblem, fmt.Errorf("%d problems with the servers", bad)}
 	}
 	return nil
