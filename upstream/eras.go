@@ -109,7 +109,7 @@ func (r *Remote) wantsOlder(who Who) bool {
 func (r *Remote) pickOlder(ctx context.Context, who Who) (*Lane, func(), error) {
 	free := func() {}
 	for {
-		l, release, trying, err := r.olderLane(ctx, who)
+		l, release, trying, err := r.olderLane(who)
 		switch {
 		case trying != nil:
 			select {
@@ -143,17 +143,14 @@ func (r *Remote) speaksOlder() bool {
 
 // olderLane finds or makes that lane, or gives the lane of another session that is finding out
 // whether the server speaks the older era.
-func (r *Remote) olderLane(ctx context.Context, who Who) (l *Lane, release func(), trying *Lane, err error) {
+func (r *Remote) olderLane(who Who) (l *Lane, release func(), trying *Lane, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.wantsOlder(who) {
 		return nil, nil, nil, nil
 	}
 	key := olderKey(who)
-	if l = r.lanes[key]; ctx.Err() != nil && (l == nil || l.Current() == nil) {
-		return nil, nil, nil, nil // who does not wait starts nothing
-	}
-	if l == nil && r.older == olderUnknown && r.trying != nil && !r.trying.isSettled() {
+	if r.lanes[key] == nil && r.older == olderUnknown && r.trying != nil && !r.trying.isSettled() {
 		return nil, nil, r.trying, nil
 	}
 	if l, err = r.own(key, who); err != nil {

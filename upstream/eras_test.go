@@ -1,7 +1,6 @@
 package upstream
 
 import (
-	"context"
 	"fmt"
 	"sync"
 	"testing"
@@ -179,17 +178,15 @@ func TestServerThatGivesUpTheOlderEra(t *testing.T) {
 	})
 }
 
-// Who does not wait, as a notification does not, starts no connection of the older era.
+// A notification starts no connection of the older era.
 func TestNotificationStartsNoOlderConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPuppet(t).bothEras(mcp.V20251125)
 		r, _ := p.remote()
 		r.Start()
 		eraOf(t, r.Shared())
-		now, stop := context.WithCancel(t.Context())
-		stop()
-		l, _, err := r.Pick(now, Who{Client: ofEra(mcp.V20251125, "roots"), Session: "1"})
-		want(t, "error", err, nil)
+		l, there := r.Find(Who{Client: ofEra(mcp.V20251125, "roots"), Session: "1"})
+		want(t, "there", there, true)
 		want(t, "shares", l.Shared(), true)
 		synctest.Wait()
 		want(t, "greetings", p.greetings(), "0 older, 1 newer")
