@@ -68,9 +68,11 @@ func (h *Hub) newSession(who auth.Caller, client mcp.Client, only, name string) 
 // initialized, or makes any other request than a ping.
 func (s *session) received(r *request) {
 	if r.Method == mcp.Initialized || !r.IsNotification() && r.Method != mcp.Initialize && r.Method != mcp.Ping {
-		s.once.Do(func() { close(s.ready) })
+		s.setReady()
 	}
 }
+
+func (s *session) setReady() { s.once.Do(func() { close(s.ready) }) }
 
 // awaitReady waits until the client may be asked.
 func (s *session) awaitReady(ctx context.Context) error {
@@ -133,7 +135,9 @@ func (h *Hub) session(id string, who auth.Caller, only, caller string) (*session
 	if part[6] != "" {
 		client.Info = []byte(part[6])
 	}
-	return h.holdSession(h.newSession(who, client, only, part[0]), caller)
+	again := h.newSession(who, client, only, part[0])
+	again.setReady() // who has the id has had the reply to initialize
+	return h.holdSession(again, caller)
 }
 
 // sessionOverhead is what a session costs beside what its client says of itself.

@@ -313,6 +313,11 @@ func TestPeerOutlivesItsSession(t *testing.T) {
 	if err != nil || again == s {
 		t.Fatal(err)
 	}
+	select {
+	case <-again.ready:
+	default:
+		t.Error("the client cannot be asked before it makes a request")
+	}
 	peer.Notify("a", note(t, 2, 10))
 	if len(again.backlog) != 1 {
 		t.Errorf("%d notes", len(again.backlog))
