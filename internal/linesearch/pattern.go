@@ -59,6 +59,9 @@ func Compile(expr string) (*Pattern, error) {
 	if errors.As(err, &refused) && slices.Contains(largeCodes, refused.Code) {
 		return nil, errTooLarge
 	}
+	if refused != nil { // the code is one of a few texts, and nothing of the expression
+		return nil, fault.New(fault.BadParams, errSyntax.Public+": "+refused.Code.String())
+	}
 	if err != nil {
 		return nil, errSyntax
 	}
