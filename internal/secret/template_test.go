@@ -155,6 +155,22 @@ func TestRedact(t *testing.T) {
 	}
 }
 
+// A key in a URL's query is a secret however it was written; a host is not one.
+func TestRedactKeysOfURLs(t *testing.T) {
+	env := func(name string) (string, bool) {
+		return map[string]string{"WHOLE": "https://whole.example/mcp?key=whole-url-key", "HOST": "named.example"}[name], true
+	}
+	for _, u := range []URL{"env:WHOLE", "https://literal.example/mcp?key=literal-url-key", "https://${HOST}/mcp"} {
+		if _, err := u.Resolve(env); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const in, want = "named.example, literal.example and whole.example do not know whole-url-key, literal-url-key", "named.example, literal.example and whole.example do not know ***, ***"
+	if got := Redact(in); got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
 // A text that was cut inside of a secret does not end with a part of it.
 func TestRedactHead(t *testing.T) {
 	const canary = "head-canary-0123456789"

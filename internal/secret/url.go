@@ -56,18 +56,36 @@ func (u URL) Resolve(env func(string) (string, bool)) (URL, error) {
 			b.WriteString(p.text)
 			continue
 		}
-		Remember(v)
 		_, after, absolute := strings.Cut(b.String(), "://")
 		switch {
 		case strings.Contains(b.String(), "?"):
+			Remember(v)
 			b.WriteString(url.QueryEscape(v))
 		case absolute && strings.Contains(after, "/"):
+			Remember(v)
 			b.WriteString(strings.ReplaceAll(url.QueryEscape(v), "%2F", "/"))
+		case absolute: // the host, which is printed
+			b.WriteString(v)
 		default:
+			Remember(v)
 			b.WriteString(v)
 		}
 	}
-	return URL(b.String()), nil
+	whole := URL(b.String())
+	whole.rememberQuery()
+	return whole, nil
+}
+
+// rememberQuery makes [Redact] look for the values of the query, which may be keys however they were
+// written.
+func (u URL) rememberQuery() {
+	at, err := url.Parse(string(u))
+	if err != nil {
+		return
+	}
+	for _, values := range at.Query() {
+		Remember(values...)
+	}
 }
 
 // Source names the references, safe to print.
