@@ -1,11 +1,9 @@
 package app
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"io"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -24,33 +22,6 @@ import (
 )
 
 const inMemory = "[state]\ndriver = 'memory'\n"
-
-// logged makes what is logged readable while the test runs.
-func logged(t *testing.T) func() string {
-	t.Helper()
-	out := &lockedBuffer{}
-	before := slog.Default()
-	slog.SetDefault(slog.New(slog.NewTextHandler(out, nil)))
-	t.Cleanup(func() { slog.SetDefault(before) })
-	return out.String
-}
-
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
 
 // startApp is start with the gateway itself.
 func startApp(t *testing.T, cfg config.Config) (*running, *App) {
@@ -164,7 +135,7 @@ func TestWatcherIsJoinedAtShutdown(t *testing.T) {
 // A reload says what it applied and what needs a restart, by key, in the report and in one log line,
 // and never prints a value that may be secret.
 func TestReloadReport(t *testing.T) {
-	log := logged(t)
+	log := captureLog(t)
 	dir := t.TempDir()
 	cfg := load(t, dir, "auth_token = 'old-secret'\n"+server("a", upstreamOf(t, `"1"`))+inMemory)
 	r, a := startApp(t, cfg)
@@ -185,7 +156,7 @@ func TestReloadReport(t *testing.T) {
 	}
 	line := `msg="configuration reloaded" applied="[http.drain_delay http.drain_grace auth_token servers.a servers.b max_depth admin.token]" ` +
 		`needs_restart="[listen http.max_header_bytes http.header_timeout http.idle_timeout]"`
-	if text := log(); strings.Count(text, line) != 1 || strings.Contains(text, "secret") {
+	if text := log.String(); strings.Count(text, line) != 1 || strings.Contains(text, "secret") {
 		t.Errorf("the log says %s", text)
 	}
 	// It is in force.
@@ -243,7 +214,7 @@ func TestReloadedDrainSettingsHold(t *testing.T) {
 
 // A part that fails leaves the whole old configuration in force, and the report says which.
 func TestReloadThatFailsChangesNothing(t *testing.T) {
-	log := logged(t)
+	log := captureLog(t)
 	dir := t.TempDir()
 	cfg := load(t, dir, server("a", upstreamOf(t, `"1"`))+inMemory)
 	cfg.Admin.Token = secret.Literal("configured")
@@ -256,7 +227,7 @@ func TestReloadThatFailsChangesNothing(t *testing.T) {
 	if report.Failed != "admin" || !strings.Contains(report.Error, "holds no secret") || len(report.Applied) != 0 {
 		t.Errorf("got %+v", report)
 	}
-	if text := log(); !strings.Contains(text, `msg="configuration not reloaded: the old one stays in force" failed=admin`) {
+	if text := log.String(); !strings.Contains(text, `msg="configuration not reloaded: the old one stays in force" failed=admin`) {
 		t.Errorf("the log says %s", text)
 	}
 	for id, want := range map[string]int{"a": 200, "b": 404} {
@@ -300,7 +271,7 @@ func TestReloadTakesBackWhatWasApplied(t *testing.T) {
 
 // A file that changes is read again; what cannot be loaded is reported and changes nothing.
 func TestSourceIsFollowed(t *testing.T) {
-	log := logged(t)
+	log := captureLog(t)
 	file := filepath.Join(t.TempDir(), "ctxgate.toml")
 	write := func(text string) {
 		t.Helper()
@@ -349,7 +320,7 @@ func TestSourceIsFollowed(t *testing.T) {
 		defer a.mu.Unlock()
 		return a.cfg.Hub.MaxDepth == 78
 	})
-	if text := log(); !strings.Contains(text, "failed=load") {
+	if text := log.String(); !strings.Contains(text, "failed=load") {
 		t.Errorf("the log says %s", text)
 	}
 	stop()
