@@ -221,7 +221,7 @@ func TestNoProviderIsConfigured(t *testing.T) {
 	g := open(t, nil)
 	for _, body := range []string{`{}`, `{"model":"x"}`} {
 		resp, text := g.post(t, "/v1/messages", body, nil)
-		if resp.StatusCode != 404 || !strings.Contains(text, "no provider is configured; see [[providers]]") {
+		if resp.StatusCode != http.StatusNotFound || !strings.Contains(text, "no provider is configured; see [[providers]]") {
 			t.Errorf("%s: got %d %s", body, resp.StatusCode, text)
 		}
 	}
