@@ -129,7 +129,14 @@ func TestSpillIsBounded(t *testing.T) {
 		t.Errorf("only %d of 40 were sent whole", whole.Load())
 	}
 	close(driver.block)
-	if _, s := shrink(t, r, "t", random(99), DefaultPolicy()); s.Kept != 1 {
-		t.Errorf("the room did not come back: %+v", s)
+	// On a busy machine one try may take longer than keeping may here.
+	for until := time.Now().Add(time.Minute); ; {
+		_, s := shrink(t, r, "t", random(99), DefaultPolicy())
+		if s.Kept == 1 {
+			return
+		}
+		if time.Now().After(until) {
+			t.Fatalf("the room did not come back: %+v", s)
+		}
 	}
 }

@@ -80,12 +80,24 @@ func (s *Store) Put(ctx context.Context, items ...Item) error {
 	_, err := ask(ctx, s, func(ctx context.Context) (struct{}, error) {
 		s.pending.Add(need)
 		defer s.pending.Add(-need)
-		if err := s.makeRoom(ctx, need, pinned); err != nil {
-			return struct{}{}, err
+		isNear, err := s.makeRoom(ctx, need, pinned)
+		if err == nil {
+			err = s.driver.Put(ctx, items, s.lease())
 		}
-		return struct{}{}, s.driver.Put(ctx, items, s.lease())
+		if isNear { // told before, the background would not see what was put
+			s.callBackground()
+		}
+		return struct{}{}, err
 	})
 	return err
+}
+
+// callBackground has Run make room, at once or after the sweep that is under way.
+func (s *Store) callBackground() {
+	select {
+	case s.crowded <- struct{}{}:
+	default:
+	}
 }
 
 // Get reads a value back; a key that is absent or expired is [fault.Unknown].
@@ -172,22 +184,24 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// makeRoom returns nil when so many more bytes fit, after one sweep if it takes one.
-func (s *Store) makeRoom(ctx context.Context, need, pinned int64) error {
+// makeRoom returns no error when so many more bytes fit, after one sweep if it takes one, and says
+// whether the store is near its cap with them.
+func (s *Store) makeRoom(ctx context.Context, need, pinned int64) (isNear bool, err error) {
 	if need > int64(s.config.MaxBytes) {
-		return errFull // sweeping would empty the store for nothing
+		return false, errFull // sweeping would empty the store for nothing
 	}
-	if ok, err := s.fits(ctx, need, pinned); ok || err != nil {
-		return err
+	ok, isNear, err := s.fits(ctx, need, pinned)
+	if ok || err != nil {
+		return isNear, err
 	}
 	// A store in which no room can be made in time is full; it is not one that does not answer.
 	sweeping, cancel := context.WithTimeout(ctx, s.config.Timeout.D()/2)
 	defer cancel()
-	err := s.evict(sweeping, need, pinned)
+	err = s.evict(sweeping, need, pinned)
 	if err != nil && ctx.Err() == nil && sweeping.Err() != nil {
-		return fault.Wrap(fault.Full, "the store is full: no room was made in time", err)
+		err = fault.Wrap(fault.Full, "the store is full: no room was made in time", err)
 	}
-	return err
+	return true, err
 }
 
 // evict removes what has to go for the Puts under way, and no more.
@@ -199,13 +213,13 @@ func (s *Store) evict(ctx context.Context, need, pinned int64) error {
 		return ctx.Err()
 	}
 	// Whoever swept while this one waited may have made room for both.
-	if ok, err := s.fits(ctx, need, pinned); ok || err != nil {
+	if ok, _, err := s.fits(ctx, need, pinned); ok || err != nil {
 		return err
 	}
 	if _, err := s.driver.Sweep(ctx, s.sweep(s.pending.Load())); err != nil {
 		return err
 	}
-	ok, err := s.fits(ctx, need, pinned)
+	ok, _, err := s.fits(ctx, need, pinned)
 	if err == nil && !ok {
 		return errFull
 	}
@@ -215,25 +229,19 @@ func (s *Store) evict(ctx context.Context, need, pinned int64) error {
 var errFull = fault.New(fault.Full, "the store is full")
 
 // fits compares the driver's own total with the cap: it is one small read, and other
-// processes may be writing to the same store. When it gets close, the background is told.
-func (s *Store) fits(ctx context.Context, need, pinned int64) (bool, error) {
+// processes may be writing to the same store. It also says whether the total is near the cap.
+func (s *Store) fits(ctx context.Context, need, pinned int64) (ok, isNear bool, err error) {
 	stat, err := s.driver.Stat(ctx)
 	switch {
 	case err != nil:
-		return false, err
+		return false, false, err
 	case pinned > 0 && stat.Pinned+pinned > maxPinned:
-		return false, errPinned
+		return false, false, errPinned
 	case need == 0:
-		return true, nil
+		return true, false, nil
 	}
 	taken, most := stat.Bytes+s.pending.Load(), int64(s.config.MaxBytes)
-	if taken > most/100*highWater {
-		select {
-		case s.crowded <- struct{}{}:
-		default:
-		}
-	}
-	return taken <= most, nil
+	return taken <= most, taken > most/100*highWater, nil
 }
 
 var errPinned = fault.New(fault.Full, "the store has no room for another token")

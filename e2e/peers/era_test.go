@@ -239,6 +239,12 @@ func besides(t *testing.T, older, newer string) string {
 		}}
 	}
 	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		// A server that answers before it has read all would have its reply cut otherwise.
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			return
+		}
+		r.Body = io.NopCloser(bytes.NewReader(body))
 		to[r.Header.Get("Mcp-Protocol-Version") == modern.version()].ServeHTTP(w, r)
 	}))
 	t.Cleanup(func() {
