@@ -56,7 +56,7 @@ func (h *Hub) ServeStdio(ctx context.Context, in io.Reader, out io.WriteCloser) 
 	d := &stdio{hub: h, memory: h.deps.Budget.Scope(stdioCaller)}
 	defer d.memory.Release()
 	reader.Charge(d.memory)
-	d.out = frame.NewWriter(out, frame.Limits{MaxMessages: 10_000, MaxBytes: 256 << 20}, reader.Framing)
+	d.out = frame.NewWriter(out, h.stdioQueue(), reader.Framing)
 	d.held = h.newSession(auth.Local(), mcp.Client{Capabilities: []byte("{}")}, "", "stdio")
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
@@ -74,6 +74,15 @@ func (h *Hub) ServeStdio(ctx context.Context, in io.Reader, out io.WriteCloser) 
 	h.End()
 	d.drain(h.plan.Load().HTTP.DrainGrace.D(), stop)
 	return errors.Join(err, d.out.Close(lastWords))
+}
+
+// stdioQueue bounds what waits for the client to read: a quarter of the memory budget at the most.
+func (h *Hub) stdioQueue() frame.Limits {
+	limits := frame.Limits{MaxMessages: 10_000, MaxBytes: 256 << 20}
+	if total := h.deps.Budget.Stats().Total; total > 0 {
+		limits.MaxBytes = min(limits.MaxBytes, total/4)
+	}
+	return limits
 }
 
 // drain lets calls under way finish.

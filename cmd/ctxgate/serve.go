@@ -60,6 +60,10 @@ func options() app.Options { return app.Options{Version: version(), Env: os.Envi
 // setLog makes the log that the configuration asks for, and begins it with what is worth a line.
 func setLog(cmd *cobra.Command, loaded config.Loaded) {
 	slog.SetDefault(app.Logger(cmd.ErrOrStderr(), loaded.Log))
+	logWarnings(loaded)
+}
+
+func logWarnings(loaded config.Loaded) {
 	for _, w := range loaded.Warnings {
 		slog.Warn(w)
 	}
@@ -99,6 +103,9 @@ func follow(opts *app.Options, first config.Loaded) (stop func()) {
 			loaded, err := load(file, false)
 			if loaded.File != nil {
 				note(loaded)
+			}
+			if err == nil {
+				logWarnings(loaded)
 			}
 			return loaded.Config, err
 		},
