@@ -61,6 +61,7 @@ type setup struct {
 	driver    state.Driver
 	own       []hub.Own
 	transport http.RoundTripper
+	budget    int64 // of memory
 	mount     func(*http.ServeMux)
 }
 

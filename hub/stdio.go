@@ -133,6 +133,12 @@ func (d *stdio) admitMessage(ctx context.Context, body []byte, charged int64) {
 	d.take(membudget.With(ctx, memory), body, memory.Release)
 }
 
+// deliver sends a reply. It is never dropped: where the queue is full, it waits for the client to read.
+func (d *stdio) deliver(ctx context.Context, parts ...[]byte) {
+	for errors.Is(d.out.Send(parts...), frame.ErrFull) && d.out.Flush(ctx) == nil {
+	}
+}
+
 func (d *stdio) fail(id rpc.ID, err error) { _ = d.out.Send(appendFailure(nil, id, err)) }
 
 // take serves one message. Requests are served beside each other, in order of their coming where
@@ -320,9 +326,9 @@ func (d *stdio) serve(ctx context.Context, req *request) {
 	switch {
 	case ctx.Err() != nil && fault.KindOf(err) == fault.Canceled: // nobody waits for it
 	case err != nil:
-		d.fail(req.ID, err)
+		d.deliver(ctx, appendFailure(nil, req.ID, err))
 	case out.body != nil:
-		_ = d.out.Send(partsOf(out)...)
+		d.deliver(ctx, partsOf(out)...)
 		if len(out.body) > membudget.SmallScope { // what waits for the client to read is still held
 			_ = d.out.Flush(ctx)
 		}

@@ -1,9 +1,11 @@
 package hub_test
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"io"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -178,3 +180,42 @@ func TestStdioStrayLines(t *testing.T) {
 		t.Errorf("got %s", got)
 	}
 }
+
+// A client on stdin that reads late gets every reply, though more of them wait than the queue holds.
+func TestStdioRepliesWaitForTheClient(t *testing.T) {
+	t.Parallel()
+	const calls = 8
+	large := `{"content":[` + strings.Repeat(`{"type":"text","text":"0123456789"},`, 100_000) + `{"type":"text","text":"end"}]}`
+	a := newFar(t, "a", mcp.EraLegacy, true).on(mcp.ToolsCall, says(large)) // 3.6 MB
+	y := build(t, func(s *setup) { s.budget = 48 << 20 }, true, a)
+	theirs, ours := pipes(t)
+	back, out := pipes(t)
+	defer back.Close()
+	ended := make(chan error, 1)
+	go func() { ended <- y.door.ServeStdio(context.Background(), theirs, out) }()
+	fmt.Fprintln(ours, `{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"late"}}}`)
+	lines := bufio.NewReaderSize(back, 1<<20)
+	if _, err := lines.ReadString('\n'); err != nil {
+		t.Fatal(err)
+	}
+	for i := range calls {
+		fmt.Fprintf(ours, `{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"a::x"}}`+"\n", i+1)
+	}
+	a.await(t, mcp.ToolsCall, 1)
+	got := map[string]bool{}
+	for len(got) < calls {
+		line, err := lines.ReadString('\n')
+		if err != nil {
+			t.Fatalf("%v after %d replies", err, len(got))
+		}
+		if id := idPattern.FindString(line[:min(len(line), 60)] + line[max(0, len(line)-60):]); id != "" {
+			got[id] = true
+		}
+	}
+	ours.Close()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+var idPattern = regexp.MustCompile(`"id": *\d+`)

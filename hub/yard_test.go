@@ -40,8 +40,9 @@ type yard struct {
 func build(t testing.TB, mend func(*setup), sole bool, fars ...*far) *yard {
 	t.Helper()
 	transport := upstream.NewTransport()
-	y := &yard{gateway: &gateway{}, budget: membudget.New(1 << 30), set: setup{
-		hub: hub.Default(), http: front.Default().HTTP, upstream: upstream.Default(), recall: recall.Default(),
+	y := &yard{gateway: &gateway{}, set: setup{
+		budget: 1 << 30,
+		hub:    hub.Default(), http: front.Default().HTTP, upstream: upstream.Default(), recall: recall.Default(),
 		driver: memory.New(), transport: transport,
 	}}
 	y.set.hub.ListWait = unit.Duration(patience)
@@ -52,6 +53,7 @@ func build(t testing.TB, mend func(*setup), sole bool, fars ...*far) *yard {
 	if mend != nil {
 		mend(&y.set)
 	}
+	y.budget = membudget.New(y.set.budget)
 	store := state.New(y.set.driver, state.Default(), time.Now)
 	var err error
 	if y.recall, err = recall.New(store, rootSecret, y.set.recall); err != nil {

@@ -51,6 +51,9 @@ func TestStderrIsLimited(t *testing.T) {
 	n := connect(t, program(), nil)
 	began := time.Now()
 	n.must(t, mcp.ToolsCall, `{"name":"complain","arguments":{"n":3000}}`)
+	for until := time.Now().Add(20 * time.Second); len(r.lines()) < 200 && time.Now().Before(until); {
+		time.Sleep(time.Millisecond) // stderr is read beside the reply
+	}
 	n.Close()
 	got, most := r.lines(), 200+int(20*time.Since(began).Seconds())+1
 	if len(got) < 200 || len(got) > most || got[0] != "line 0" || got[199] != "line 199" {
