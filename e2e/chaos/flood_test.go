@@ -335,13 +335,16 @@ func (f *flood) endlessList(t *testing.T) {
 	})
 }
 
-// notes has 500 sessions that used a server, and the server send 250 notes of 4 KB.
+// notes has 500 sessions that used a server, and the server send 250 notes of 4 KB. They wait for
+// clients that open no stream; the last client then does, and finds them.
 func (f *flood) notes(t *testing.T) {
+	var head http.Header
 	for range 500 {
-		head := f.initialize(t, "{}")
+		head = f.initialize(t, "{}")
 		f.attack("/mcp", head, strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"flood::echo","arguments":{}}}`))
 	}
-	note := fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"error","data":%q}}`, strings.Repeat("n", 4000))
+	// Log messages would go only to clients that asked for them.
+	note := fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/flood","params":{"data":%q}}`, strings.Repeat("n", 4000))
 	sent := 0
 	for range 250 {
 		sent += f.server.note(note)
@@ -349,6 +352,33 @@ func (f *flood) notes(t *testing.T) {
 	if sent < 250 {
 		t.Errorf("%d notes were sent", sent)
 	}
+	if got := f.waiting(t, head, 200); got < 200 {
+		t.Errorf("%d notes waited for a client, want at least 200", got)
+	}
+}
+
+// waiting opens the stream of a session and counts the notes on it, up to most of them.
+func (f *flood) waiting(t *testing.T, head http.Header, most int) (n int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, f.url+"/mcp", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header = head.Clone()
+	req.Header.Set("Accept", "text/event-stream")
+	resp, err := f.web.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	for events := newSSEReader(resp.Body); n < most; n++ {
+		if _, err := events.next(); err != nil {
+			return n
+		}
+	}
+	return n
 }
 
 // initializes begins sessions that nobody ends.
