@@ -4,16 +4,16 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 export CGO_ENABLED ?= 0
-TOOL := go tool -modfile=tools/go.mod
+TOOL := go tool -modfile=tools/lint.mod
 FUZZTIME ?= 10s
 PRUNEBENCH ?= ../shared/prunebench
 
-.PHONY: help check test race nightly fuzz fuzz-long e2e peers conformance chaos chaos-short bench bench-model cachecost cachecost-short prunebench kindness docs build cross lint vuln drift cover
+.PHONY: help check test race nightly first-run fuzz fuzz-long e2e peers agents agents-ci agents-record agents-install agents-install-ci conformance chaos chaos-short bench bench-model bench-growing cachecost cachecost-short prunebench syntaxcheck docs build cross snapshot goreleaser lint style vuln drift cover
 
 help: ## list the targets
-	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-11s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-15s %s\n", $$1, $$2}'
 
-check: lint drift vuln ## everything that can be said without running the product: lint, docs drift, known vulnerabilities
+check: lint style drift vuln ## lint, shared names, generated documents up to date, known vulnerabilities
 
 test: ## all unit tests, with the race detector and in random order
 	CGO_ENABLED=1 go test -race -shuffle=on -timeout 15m $$(go list ./... | grep -v /e2e)
@@ -21,10 +21,10 @@ test: ## all unit tests, with the race detector and in random order
 race: ## all unit tests five times, with the race detector and in random order (half an hour)
 	CGO_ENABLED=1 go test -race -count=5 -shuffle=on -timeout 60m $$(go list ./... | grep -v /e2e)
 
-nightly: race e2e conformance chaos bench-model cachecost prunebench fuzz-long ## the long forms of everything (hours; after make peers)
+nightly: race e2e first-run conformance chaos bench-model cachecost prunebench goreleaser fuzz-long ## everything in its long form (hours; after make peers)
 
-# A fuzzer whose time ends inside a worker's call says "context deadline exceeded"; that is its clock,
-# not a finding: a finding is written down as a failing input.
+# A fuzzer whose time ends during a worker's call reports "context deadline exceeded". That is not a
+# finding: a finding comes with a failing input.
 fuzz: ## every fuzz target, ten seconds each (FUZZTIME=…)
 	@log=$$(mktemp); trap 'rm -f '$$log EXIT; for pkg in $$(grep -rlE '^func Fuzz' --include='*_test.go' . | xargs -n1 dirname | sort -u); do \
 		for target in $$(grep -hoE '^func Fuzz[A-Za-z]+' $$pkg/*_test.go | sed 's/func //' | sort -u); do \
@@ -39,67 +39,106 @@ fuzz: ## every fuzz target, ten seconds each (FUZZTIME=…)
 fuzz-long: ## every fuzz target, eight minutes each
 	$(MAKE) fuzz FUZZTIME=8m
 
-e2e: ## the real binary, real sockets
+snapshot: ## the files of a release for all platforms in dist, installed and run
+	go run ./tools/release
+	go test -count=1 ./e2e/release -dist ../../dist
+
+goreleaser: snapshot ## the same files by GoReleaser, compared (a quarter of an hour to compile it)
+	bash .ci/goreleaser
+
+e2e: ## end-to-end tests with the real binary and real sockets
 	go test -shuffle=on -timeout 10m -v ./e2e/ | grep -vE '^(=== |    --- PASS|        --- PASS)'
 
-peers: ## install the programs and SDKs of npm that ctxgate is tested with
+peers: ## install the MCP servers and SDKs from npm that ctxgate is tested with
 	npm ci --prefix e2e/peers/npm --ignore-scripts --no-audit --no-fund --loglevel=error
 
-conformance: ## the conformance suite and the SDKs of others, with the gateway between them (after make peers)
+conformance: ## the MCP conformance suite and third-party SDKs through the gateway (after make peers)
 	go test -shuffle=on -timeout 20m -v ./e2e/peers/ | grep -vE '^(=== |    --- PASS|        --- PASS|            --- PASS)'
 
-chaos: ## everything that can go wrong, in full (ten minutes)
+# Each agent has a folder with its own lock; their install scripts do not run.
+CI_AGENTS := claude-code codex continue inspector
+ALL_AGENTS := $(notdir $(patsubst %/package.json,%,$(wildcard e2e/agents/npm/*/package.json)))
+AGENT_INSTALL = @for a in $(1); do npm ci --prefix e2e/agents/npm/$$a --ignore-scripts --no-audit --no-fund --loglevel=error; done
+
+agents-install: ## install the agents that ctxgate is tested with, from npm (2 GB)
+	$(call AGENT_INSTALL,$(ALL_AGENTS))
+
+agents-install-ci: ## install the agents that CI runs
+	$(call AGENT_INSTALL,node $(CI_AGENTS))
+
+agents: ## all real agents as MCP clients and model clients of ctxgate; writes docs/agents.md (after make agents-install)
+	CTXGATE_AGENTS=all CTXGATE_AGENTS_REPORT=$(CURDIR)/docs/agents.md go test -count=1 -parallel 2 -timeout 30m -v ./e2e/agents/ | grep -vE '^(=== |    --- PASS|        --- PASS)'
+
+agents-record: ## record what every agent sends, for the tests of other packages
+	CTXGATE_AGENTS=all CTXGATE_AGENTS_RECORD=$(CURDIR)/internal/testkit/recordings/testdata go test -count=1 -timeout 30m -run TestRecord -v ./e2e/agents/ | grep -vE '^=== '
+
+first-run: ## the first run with an empty npm cache and four servers from the npm registry
+	CTXGATE_FIRST_RUN=1 go test -count=1 -timeout 15m -run TestFirstRun -v ./e2e/agents/ | grep -vE '^=== '
+
+agents-ci: ## the agents that CI runs
+	CTXGATE_AGENTS="$(CI_AGENTS)" go test -shuffle=on -parallel 2 -timeout 10m -v ./e2e/agents/ | grep -vE '^(=== |    --- PASS|        --- PASS)'
+
+chaos: ## chaos tests: crashes, floods, slow and broken peers (ten minutes)
 	CTXGATE_CHAOS=full go test -timeout 150m -v ./e2e/chaos/ | grep -vE '^(=== |    --- PASS|        --- PASS)'
 
-chaos-short: ## the same, in short
+chaos-short: ## the chaos tests, short form
 	go test -timeout 15m -v ./e2e/chaos/ | grep -vE '^(=== |    --- PASS|        --- PASS)'
 
-bench: ## masking beside copy, encoding/json and jsontext, pruning beside grep, the model's door beside a bare proxy and nginx, as ratios
-	go run ./internal/bench
+bench: ## masking compared with copy, encoding/json and jsontext, pruning with grep, the LLM endpoint with a bare proxy and nginx, as ratios
+	go run ./tools/bench
 
-bench-model: ## the model's door beside a bare proxy and nginx, in full (eight minutes)
-	go run ./internal/bench model
+bench-growing: ## processor time of a model request in conversations that grow turn by turn
+	go run ./tools/bench growing
 
-cachecost: ## what masking old tool results does to the bill, by the bill of a provider that caches (one minute)
-	go run ./internal/cachecost
+bench-model: ## the LLM endpoint compared with a bare proxy and nginx, in full (eight minutes)
+	go run ./tools/bench model
 
-cachecost-short: ## the same for fewer conversations
-	go run ./internal/cachecost -short
+cachecost: ## what masking old tool results costs or saves with a provider that caches prompts (one minute)
+	go run ./tools/cachecost
 
-# The benchmark's own scorer says what the ranking of lines is worth, in lines, in characters and by
-# the kind of goal; then the real server says what a call of prune_text really gives.
+cachecost-short: ## cachecost for fewer conversations
+	go run ./tools/cachecost -short
+
+# The benchmark's scorer rates the ranking of lines, by lines, by characters and by kind of goal; then the
+# real server shows what a call of prune_text returns.
 SCORE = python3 $(PRUNEBENCH)/score.py --data $(PRUNEBENCH)/dev.jsonl.gz --cmd "bin/ctxgate prune --bench" --name ctxgate
-prunebench: build ## how well pruning keeps what was needed, on the samples beside the repository, if they are there
-	@if [ ! -e $(PRUNEBENCH)/score.py ]; then echo "the pruning benchmark is not here ($(PRUNEBENCH))"; exit 0; fi; \
+prunebench: build ## how well pruning keeps the needed lines, on the samples in PRUNEBENCH, if they exist
+	@if [ ! -e $(PRUNEBENCH)/score.py ]; then echo "there is no pruning benchmark at $(PRUNEBENCH)"; exit 0; fi; \
 	echo "# a budget of lines"; $(SCORE) --methods grep,bm25,ref --vs ref; \
 	echo; echo "# a budget of characters"; $(SCORE) --methods grep,bm25,ref --vs ref --unit chars; \
 	echo; echo "# by the kind of goal"; $(SCORE) --methods bm25 --by goal_kind; \
-	PRUNEBENCH=$(PRUNEBENCH) go run ./internal/bench served bin/ctxgate
+	PRUNEBENCH=$(PRUNEBENCH) go run ./tools/bench served bin/ctxgate
 
-kindness: ## whether pruned code still reads, by tokenizers of its languages, on the same samples
-	@if [ ! -e $(PRUNEBENCH)/dev.jsonl.gz ]; then echo "the pruning benchmark is not here ($(PRUNEBENCH))"; exit 0; fi; \
-	go run ./internal/kindness -data $(PRUNEBENCH)/dev.jsonl.gz
+syntaxcheck: ## whether pruned code still tokenizes in its language, on the same samples
+	@if [ ! -e $(PRUNEBENCH)/dev.jsonl.gz ]; then echo "there is no pruning benchmark at $(PRUNEBENCH)"; exit 0; fi; \
+	go run ./tools/syntaxcheck -data $(PRUNEBENCH)/dev.jsonl.gz
 
 docs: ## write the generated documents
-	go run ./internal/gendocs
+	go run ./tools/docgen
+
+stylefigures: ## print lines, function lengths, very small and large files, and shared names
+	go run ./tools/stylefigures
 
 build: ## bin/ctxgate
 	go build -trimpath -o bin/ctxgate ./cmd/ctxgate
 
-cross: ## it builds for the other platforms, one of each kind
+cross: ## build for other platforms, one of each kind
 	@for p in darwin/arm64 windows/amd64; do \
 		echo "build $$p"; GOOS=$${p%/*} GOARCH=$${p#*/} go build -o /dev/null ./cmd/ctxgate; done
 
 lint: ## formatting, vet and the linters of .golangci.yml
 	$(TOOL) golangci-lint run ./...
 
-drift: ## fail when the generated documents are not what the code says
+style: ## figures about the code; fails when more than four functions share an unexported name
+	@out=$$(go run ./tools/stylefigures -check) && sed -n 1,4p <<< "$$out" || { echo "$$out"; exit 1; }
+
+drift: ## fail if the generated documents are out of date
 	@dir=$$(mktemp -d); trap 'rm -rf '$$dir EXIT; cp docs/config.md docs/config.schema.json docs/cli.md $$dir; \
-	go run ./internal/gendocs; \
+	go run ./tools/docgen; \
 	for f in config.md config.schema.json cli.md; do \
 		cmp -s docs/$$f $$dir/$$f || { echo "docs/$$f was out of date; commit what 'make docs' writes"; exit 1; }; done
 
-vuln: ## known vulnerabilities; says so when the database cannot be reached
+vuln: ## known vulnerabilities; reports SKIPPED if the database cannot be reached
 	@bash .ci/vuln $(TOOL) govulncheck
 
 cover: ## line coverage of the fuzzed packages

@@ -1,4 +1,4 @@
-// Package ctxgate holds no code: the house is in the folders. This test keeps its rules.
+// Package ctxgate contains only this test, which checks the rules of the repository.
 package ctxgate
 
 import (
@@ -19,38 +19,45 @@ import (
 	"testing"
 )
 
-const module = "github.com/ctxgate/ctxgate"
+const (
+	module  = "github.com/ctxgate/ctxgate"
+	testkit = "internal/testkit/"
+)
 
-// floors is the house, ground first. A package imports only packages of lower floors. A new
-// package must be given its floor here, and in ARCHITECTURE.md.
-var floors = [][]string{
-	0:  {"fault", "jsonscan", "internal/unit", "internal/secret"},
-	1:  {"internal/child", "internal/seal", "internal/lately", "internal/membudget", "internal/linesearch"},
-	2:  {"rpc", "state", "internal/frame", "internal/sse", "internal/slurp"},
-	3:  {"mcp", "reduce", "prune", "history", "state/memory", "state/sqlite", "state/statetest"},
-	4:  {"recall", "rounds", "rerank", "auth", "grant", "limit", "meter"},
-	5:  {"upstream", "front"},
-	6:  {"hub", "chat", "prunerd"},
-	7:  {"admin"},
-	8:  {"config"},
-	9:  {"app", "internal/docgen", "internal/bench", "internal/kindness", "internal/llmtest"},
-	10: {"cmd/ctxgate", "internal/gendocs", "internal/cachecost", "rounds/clients", "e2e", "e2e/peers", "e2e/chaos"},
+// layers lists the packages, lowest layer first. A package imports only packages of lower layers. A new
+// package must be given its layer here, and its line in ARCHITECTURE.md.
+var layers = [][]string{
+	0:  {"clients", "fault", "jsonscan", "internal/unit", "internal/secret", "prune/relevance", "internal/textedit"},
+	1:  {"internal/child", "internal/retryafter", "internal/seal", "internal/gencache", "internal/membudget", "internal/linesearch", "internal/glob", "internal/rawjson", "internal/recovertool", "internal/varint", "internal/jsonedit", "internal/tomledit", "internal/yamledit", "prune/code", "prune/logs", "prune/docs"},
+	2:  {"rpc", "state", "internal/frame", "internal/sse", "internal/readbody", "prune", "setup/clientfile", "launch"},
+	3:  {"mcp", "reduce", "llm", "state/memory", "state/sqlite", "state/statetest", "oauth"},
+	4:  {"recall", "history", "llm/openai", "llm/anthropic", "rerank", "auth", "limit", "meter", "upstream/wire", "daemon", "internal/testkit/stubreducer"},
+	5:  {"upstream", "front", "llm/openaichat", "llm/responses", "chat/readback", "chat/masking"},
+	6:  {"hub/catalog", "prunerd", "llm/wires"},
+	7:  {"hub", "chat"},
+	8:  {"hub/legacy", "admin"},
+	9:  {"config"},
+	10: {"app", "setup"},
+	11: {"cmd/ctxgate", "internal/testkit/fakeprovider", "internal/testkit/recordings", "internal/testkit/wait", "internal/testkit/mcpwire"},
+	12: {"internal/testkit/trajectories", "internal/testkit/process", "internal/testkit/mcpclient"},
+	13: {"internal/testkit/gateway", "internal/testkit/mcpserver", "internal/testkit/agents"},
+	14: {"tools/docgen", "tools/bench", "tools/syntaxcheck", "tools/stylefigures", "tools/cachecost", "tools/release", "chat/readback/sdktest", "e2e", "e2e/peers", "e2e/chaos", "e2e/agents", "e2e/release"},
 }
 
-// banned are names that say nothing.
+// banned are names without a meaning.
 var banned = regexp.MustCompile(`^(util|utils|common|types|models|helpers?|manager|service|impl|base|misc|pkg)$`)
 
 const maxLines = 500
 
 type source struct {
 	path string
-	pkg  string // folder, relative to the root
+	pkg  string // folder relative to the root
 	test bool
 	data []byte
 	file *ast.File
 }
 
-// sources are the Go files that are part of the repository.
+// sources returns the Go files of the repository.
 func sources(t *testing.T) []source {
 	t.Helper()
 	var out []source
@@ -58,7 +65,7 @@ func sources(t *testing.T) []source {
 		if err != nil {
 			return err
 		}
-		if d.IsDir() && p != "." && (strings.HasPrefix(d.Name(), ".") || d.Name() == "testdata" || d.Name() == "bin" || d.Name() == "tools" || d.Name() == "node_modules" || d.Name() == "examples") {
+		if d.IsDir() && p != "." && (strings.HasPrefix(d.Name(), ".") || d.Name() == "testdata" || d.Name() == "bin" || d.Name() == "node_modules" || d.Name() == "examples") {
 			return filepath.SkipDir
 		}
 		if filepath.Ext(p) != ".go" {
@@ -82,8 +89,8 @@ func sources(t *testing.T) []source {
 	return out
 }
 
-func floorOf(pkg string) int {
-	return slices.IndexFunc(floors, func(f []string) bool { return slices.Contains(f, pkg) })
+func layerOf(pkg string) int {
+	return slices.IndexFunc(layers, func(l []string) bool { return slices.Contains(l, pkg) })
 }
 
 func TestImportsGoDown(t *testing.T) {
@@ -91,19 +98,19 @@ func TestImportsGoDown(t *testing.T) {
 		if s.pkg == "." || s.test {
 			continue
 		}
-		from := floorOf(s.pkg)
+		from := layerOf(s.pkg)
 		if from < 0 {
-			t.Errorf("%s: package %s has no floor in house_test.go", s.path, s.pkg)
+			t.Errorf("%s: package %s has no layer in house_test.go", s.path, s.pkg)
 			continue
 		}
 		for _, imp := range s.file.Imports {
 			name, _ := strconv.Unquote(imp.Path.Value)
 			to, ours := strings.CutPrefix(name, module+"/")
-			if ours && floorOf(to) >= from {
-				t.Errorf("%s (floor %d) imports %s (floor %d)", s.path, from, to, floorOf(to))
+			if ours && layerOf(to) >= from {
+				t.Errorf("%s (layer %d) imports %s (layer %d)", s.path, from, to, layerOf(to))
 			}
 			if imp.Name != nil && ours {
-				t.Errorf("%s imports %s under another name; a package is named so that nobody has to", s.path, to)
+				t.Errorf("%s imports %s under another name; choose package names that need no alias", s.path, to)
 			}
 		}
 	}
@@ -121,7 +128,7 @@ func TestOnePackageComment(t *testing.T) {
 		}
 	}
 	for pkg, n := range comments {
-		if n != 1 && floorOf(pkg) >= 0 && !onlyTests(pkg) {
+		if n != 1 && layerOf(pkg) >= 0 && !onlyTests(pkg) {
 			t.Errorf("package %s has %d package comments, want one", pkg, n)
 		}
 	}
@@ -132,33 +139,47 @@ func onlyTests(pkg string) bool {
 	return !slices.ContainsFunc(files, func(f string) bool { return !strings.HasSuffix(f, "_test.go") })
 }
 
-func TestFilesHoldOneThought(t *testing.T) {
+func TestFileLength(t *testing.T) {
 	for _, s := range sources(t) {
 		if n := bytes.Count(s.data, []byte("\n")); n > maxLines {
-			t.Errorf("%s has %d lines; %d is the most", s.path, n, maxLines)
+			t.Errorf("%s has %d lines, want at most %d", s.path, n, maxLines)
 		}
 	}
 }
 
-func TestNamesSaySomething(t *testing.T) {
+func TestNamesHaveMeaning(t *testing.T) {
 	for _, s := range sources(t) {
 		for _, word := range append(strings.Split(s.pkg, "/"), strings.TrimSuffix(strings.TrimSuffix(path.Base(s.path), ".go"), "_test")) {
 			if banned.MatchString(word) {
-				t.Errorf("%s: %q says nothing about what is in it", s.path, word)
+				t.Errorf("%s: the name %q says nothing about the content", s.path, word)
 			}
 		}
 	}
 }
 
-// The environment is read in one place, so that what can change a run can be listed.
+// Only commands, tools and the test kit read the environment, so that what can change a run can be listed.
 func TestOnlyCommandsReadTheEnvironment(t *testing.T) {
 	for _, s := range sources(t) {
-		if s.test || strings.HasPrefix(s.pkg, "cmd/") || strings.HasPrefix(s.pkg, "internal/bench") {
+		if s.test || strings.HasPrefix(s.pkg, "cmd/") || strings.HasPrefix(s.pkg, "tools/") || strings.HasPrefix(s.pkg, testkit) {
 			continue
 		}
 		for _, call := range []string{"os.Getenv(", "os.LookupEnv(", "os.Environ("} {
 			if bytes.Contains(s.data, []byte(call)) {
 				t.Errorf("%s calls %s…)", s.path, call)
+			}
+		}
+	}
+}
+
+// The test kit is for tests and tools: the product does not import it.
+func TestProductDoesNotImportTheTestKit(t *testing.T) {
+	for _, s := range sources(t) {
+		if s.test || strings.HasPrefix(s.pkg, "tools/") || strings.HasPrefix(s.pkg, testkit) {
+			continue
+		}
+		for _, imp := range s.file.Imports {
+			if strings.HasPrefix(imp.Path.Value, `"`+module+"/"+testkit) {
+				t.Errorf("%s imports %s", s.path, imp.Path.Value)
 			}
 		}
 	}
@@ -174,27 +195,27 @@ func TestNoInitRegistries(t *testing.T) {
 	}
 }
 
-// The prose names packages; a name that no longer exists is a lie.
+// ARCHITECTURE.md names every package, and only files that exist.
 func TestArchitectureNamesThePackages(t *testing.T) {
 	text, err := os.ReadFile("ARCHITECTURE.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, floor := range floors {
-		for _, pkg := range floor {
+	for i, layer := range layers {
+		for _, pkg := range layer {
 			if !bytes.Contains(text, []byte("`"+pkg+"`")) {
-				t.Errorf("ARCHITECTURE.md does not name %s (floor %d)", pkg, i)
+				t.Errorf("ARCHITECTURE.md does not name %s (layer %d)", pkg, i)
 			}
 		}
 	}
 	for _, m := range regexp.MustCompile("`([a-z0-9]+(?:/[a-z0-9_]+)*\\.go)`").FindAllSubmatch(text, -1) {
 		if _, err := os.Stat(string(m[1])); err != nil {
-			t.Errorf("ARCHITECTURE.md names %s, which is not there", m[1])
+			t.Errorf("ARCHITECTURE.md names %s, which does not exist", m[1])
 		}
 	}
 }
 
-// Every direct module has its line: why it, what it costs, what we would lose.
+// docs/dependencies.md has a line for every direct module.
 func TestDependenciesAreExplained(t *testing.T) {
 	text, err := os.ReadFile("docs/dependencies.md")
 	if err != nil {

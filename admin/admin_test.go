@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/ctxgate/ctxgate/admin"
+	"github.com/ctxgate/ctxgate/meter"
 )
 
 func TestValidate(t *testing.T) {
@@ -26,7 +27,7 @@ func TestValidate(t *testing.T) {
 func TestRoutes(t *testing.T) {
 	mux := http.NewServeMux()
 	admin.Routes(mux, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "metrics") }),
-		func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusNotFound) })
+		func() meter.Savings { return meter.Savings{} }, nil, func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusNotFound) })
 	for _, tt := range []struct {
 		method, path string
 		status       int

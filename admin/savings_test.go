@@ -13,26 +13,26 @@ import (
 	"github.com/ctxgate/ctxgate/meter"
 )
 
-// booked is what two replies leave in the accounts: one that saved 500, and the round that read it
+// recordedSavings records two replies: one that saved 500, and the request that read the original
 // back for 1900.
-func booked() meter.Savings {
-	m := meter.New("v", func() (meter.Store, bool) { return meter.Store{}, true })
-	e := meter.Entry{
+func recordedSavings() meter.Savings {
+	m := meter.New("v", func() (meter.StoreStats, bool) { return meter.StoreStats{}, true })
+	e := meter.LedgerEntry{
 		Tenant: "a", Provider: "p", Model: "=m", Rates: meter.Rates{Write: 1, Read: .1, Input: 3, Output: 15},
-		Used: meter.Tokens{Fresh: 1000, Cached: 9000, Output: 200}, Sent: 10000, Came: 15000, Before: 14000, Standing: meter.Warm,
-		Cuts: []meter.Cut{{Tool: "read", Tokens: 5000}},
+		Usage: meter.Tokens{Fresh: 1000, Cached: 9000, Output: 200}, SentTokens: 10000, OriginalTokens: 15000, PreviousTokens: 14000, CacheState: meter.CacheWarm,
+		Cuts: []meter.ToolCut{{Tool: "read", Tokens: 5000}},
 	}
 	m.Charge(e)
-	e.Round, e.Asked = 1, 30
+	e.Round, e.PreviousOutput = 1, 30
 	m.Charge(e)
-	m.Charge(meter.Entry{Tenant: "b", Provider: "p", Model: "n", Rates: meter.Rates{Write: 1.25, Read: .1}, Used: meter.Tokens{Created: 2000}, Sent: 2000, Came: 2000})
+	m.Charge(meter.LedgerEntry{Tenant: "b", Provider: "p", Model: "n", Rates: meter.Rates{Write: 1.25, Read: .1}, Usage: meter.Tokens{Created: 2000}, SentTokens: 2000, OriginalTokens: 2000})
 	return m.Savings()
 }
 
-func ask(t *testing.T, read func() meter.Savings, path string) *httptest.ResponseRecorder {
+func getSavings(t *testing.T, read func() meter.Savings, path string) *httptest.ResponseRecorder {
 	t.Helper()
 	mux := http.NewServeMux()
-	admin.Savings(mux, read, func(w http.ResponseWriter, _ *http.Request, err error) {
+	admin.Routes(mux, http.NotFoundHandler(), read, nil, func(w http.ResponseWriter, _ *http.Request, err error) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 	})
 	w := httptest.NewRecorder()
@@ -41,7 +41,7 @@ func ask(t *testing.T, read func() meter.Savings, path string) *httptest.Respons
 }
 
 func TestSavingsAsJSON(t *testing.T) {
-	w := ask(t, booked, "/savings")
+	w := getSavings(t, recordedSavings, "/savings")
 	var got struct {
 		Since, Until time.Time
 		Units        string
@@ -88,7 +88,7 @@ a,p,'=m,read,1,5000,500,0.001500
 a,p,'=m,recover_text,0,0,-1900,-0.006150
 `,
 	} {
-		w := ask(t, booked, path)
+		w := getSavings(t, recordedSavings, path)
 		if w.Body.String() != want || !strings.HasPrefix(w.Header().Get("Content-Type"), "text/csv") {
 			t.Errorf("%s: got %s\nwant %s", path, w.Body, want)
 		}
@@ -98,14 +98,14 @@ a,p,'=m,recover_text,0,0,-1900,-0.006150
 	}
 }
 
-// Where nothing is booked the lists are empty, not missing; and what is asked wrongly is said.
+// Without any requests the lists are empty, not missing; wrong query parameters are reported.
 func TestSavingsOfNothing(t *testing.T) {
 	none := func() meter.Savings { return meter.Savings{Since: time.Unix(0, 0)} }
-	if w := ask(t, none, "/savings?format=json"); !strings.Contains(w.Body.String(), `"models": [],`) || !strings.Contains(w.Body.String(), `"tools": []`) {
+	if w := getSavings(t, none, "/savings?format=json"); !strings.Contains(w.Body.String(), `"models": [],`) || !strings.Contains(w.Body.String(), `"tools": []`) {
 		t.Errorf("got %s", w.Body)
 	}
 	for _, path := range []string{"/savings?format=xml", "/savings?format=csv&by=moon"} {
-		if w := ask(t, none, path); w.Code != http.StatusBadRequest {
+		if w := getSavings(t, none, path); w.Code != http.StatusBadRequest {
 			t.Errorf("%s: got %d", path, w.Code)
 		}
 	}

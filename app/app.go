@@ -1,9 +1,14 @@
-// Package app builds the house in one straight line and runs it: store, recall, meter, doors,
-// listeners. Nothing else knows every part.
+// Package app wires the gateway: it builds every part in order, opens the listeners, runs until it is told
+// to stop, and reloads the configuration. Nothing else knows every part.
 //
-// What is acquired is released in reverse order, each release registered on the line after the
-// acquisition. A failure while building releases what was built. When ctx ends, readiness is
-// withdrawn first, then the listeners drain, then the store closes.
+// Path through the files: app.go builds and runs, storage.go opens the store and the generated secrets,
+// listeners.go mounts the handlers of the main, admin and pruner listeners, status.go says what the gateway does, socket.go is the socket of `ctxgate stdio` and
+// the life of a gateway in the background, reload.go applies a new
+// configuration and watch.go notices it, log.go makes the logger.
+//
+// Whatever is acquired is released in reverse order; each release is registered on the line after its
+// acquisition. A failure while building releases what was built. When ctx ends, /readyz reports draining
+// first, then the listeners drain, then the store closes.
 package app
 
 import (
@@ -18,61 +23,77 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ctxgate/ctxgate/admin"
 	"github.com/ctxgate/ctxgate/auth"
 	"github.com/ctxgate/ctxgate/chat"
+	"github.com/ctxgate/ctxgate/chat/masking"
 	"github.com/ctxgate/ctxgate/config"
+	"github.com/ctxgate/ctxgate/daemon"
 	"github.com/ctxgate/ctxgate/front"
-	"github.com/ctxgate/ctxgate/grant"
 	"github.com/ctxgate/ctxgate/hub"
+	"github.com/ctxgate/ctxgate/hub/legacy"
 	"github.com/ctxgate/ctxgate/internal/membudget"
 	"github.com/ctxgate/ctxgate/internal/secret"
 	"github.com/ctxgate/ctxgate/limit"
 	"github.com/ctxgate/ctxgate/meter"
+	"github.com/ctxgate/ctxgate/oauth"
 	"github.com/ctxgate/ctxgate/prunerd"
 	"github.com/ctxgate/ctxgate/recall"
-	"github.com/ctxgate/ctxgate/state"
 	"github.com/ctxgate/ctxgate/upstream"
 )
 
 // App is the running gateway. It is used once: New, Run.
 type App struct {
-	opts Options
+	opts    Options
+	started time.Time
 
-	mu         sync.Mutex    // held while a configuration is put into force, and to read which one is
-	cfg        config.Config // in force; while the gateway is built, only its builder knows it
-	stopping   bool          // no other comes into force
+	mu         sync.Mutex    // guards the fields of this group; held while a configuration is applied
+	cfg        config.Config // the one in force
+	stopping   bool          // no other configuration is applied
 	lastReload *ReloadReport
 
-	door      *hub.Hub // nil where only the pruner is served
-	chat      *chat.Door
-	pruner    *prunerd.Server
-	grants    *grant.Desk
-	limiter   *limit.Limiter // of every door
-	main      front.Swap
-	prune     front.Swap // the pruner's listener
-	admin     front.Swap // the operator's
-	metrics   *meter.Meter
-	store     *state.Store
+	// Built by openShared.
 	budget    *membudget.Budget
-	ready     front.Readiness
-	listeners []*front.Listener
-	releases  []func() error
+	storage   *Storage
+	transport *http.Transport
+	limiter   *limit.Limiter // shared by all endpoints
+	pruner    *prunerd.Server
+
+	// Built by build; nil where only the pruner is served.
+	metrics *meter.Meter
+	oauth   *oauth.Transport
+	hub     *hub.Hub
+	chat    *chat.Proxy
+
+	// The listeners, and what they serve under the current configuration.
+	listeners     []*front.Listener
+	listenerNames []string                // of the listeners, in their order
+	socket        *daemon.Server          // nil without one
+	end           context.CancelCauseFunc // ends Run
+	ready         front.Readiness
+	hasMain       bool
+	hasAdmin      bool
+	mainHandler   front.SwappableHandler
+	adminHandler  front.SwappableHandler
+	prunerHandler front.SwappableHandler
+
+	releases []func() error
 }
 
 // Options is what the configuration does not say.
 type Options struct {
-	Version string
-	Env     []string    // the process environment, of which programs get a part
-	Token   secret.Text // that ctxgate stdio was started with, which stands for its client's
-	Source  *Source     // of new configurations while it runs; nil for none
-	LogTo   io.Writer   // where to log, when a new configuration asks for another log; nil to leave the log alone
+	Version     string
+	Env         []string      // the process environment; child processes get a part of it
+	ClientID    string        // the client of ctxgate stdio, as its entry names it
+	ClientToken secret.Text   // the token in the environment of ctxgate stdio, used for requests without one
+	Source      *ConfigSource // where new configurations come from; nil for none
+	Socket      *Socket       // opens the gateway's socket; nil for none
+	LogWriter   io.Writer     // the log's destination after a reload that changes logging; nil: the log never changes
 }
 
-// New builds everything from a configuration whose secrets are resolved. Addresses are open when
-// it returns; nobody is served before Run.
+// New builds everything from a configuration whose secrets are resolved. The addresses are open when it
+// returns; requests are served by Run.
 func New(ctx context.Context, cfg config.Config, opts Options) (_ *App, err error) {
-	a := &App{cfg: cfg, opts: opts}
+	a := &App{cfg: cfg, opts: opts, started: time.Now(), end: func(error) {}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, a.release())
@@ -81,268 +102,219 @@ func New(ctx context.Context, cfg config.Config, opts Options) (_ *App, err erro
 	if err := cfg.CheckExposed(); err != nil {
 		return nil, err
 	}
-	vault, metrics, err := a.build(ctx, false)
-	if err != nil {
+	if err := a.build(ctx, false); err != nil {
 		return nil, err
 	}
-	if err := a.openMain(ctx, vault.Store); err != nil {
+	if err := a.openMain(ctx); err != nil {
 		return nil, err
 	}
-	if err := a.openAdmin(ctx, metrics); err != nil {
+	if err := a.openAdmin(ctx); err != nil {
 		return nil, err
 	}
-	if err := a.openPrunerToo(ctx); err != nil {
+	if err := a.openPrunerIfFree(ctx); err != nil {
 		return nil, err
 	}
-	a.door.Start()
+	a.hub.Start()
+	if err := a.openSocket(ctx); err != nil {
+		return nil, err
+	}
 	return a, nil
 }
 
-// found makes what everything else stands on: the store, the connections to others, the pruner.
-func (a *App) found(ctx context.Context) (*Vault, *http.Transport, error) {
-	a.budget = membudget.New(a.cfg.Memory.Size())
-	vault, err := OpenVault(ctx, a.cfg)
-	if err != nil {
-		return nil, nil, err
+// NewPruner builds the pruner alone. Its address is open when it returns; requests are served by Run.
+func NewPruner(ctx context.Context, cfg config.Config, opts Options) (*App, error) {
+	a := &App{cfg: cfg, opts: opts, started: time.Now()}
+	err := a.openShared(ctx)
+	if err == nil {
+		err = a.openPruner(ctx)
 	}
-	a.onRelease(vault.Close)
-
-	sweeping, stopSweeping := context.WithCancel(context.WithoutCancel(ctx))
-	a.onRelease(func() error { stopSweeping(); return nil })
-	go vault.Store.Run(sweeping)
-
-	transport := upstream.NewTransport()
-	a.onRelease(func() error { transport.CloseIdleConnections(); return nil })
-
-	a.limiter = limit.New(a.cfg.Limit, time.Now)
-	a.pruner, err = newPruner(a.cfg, vault, transport, a.opts)
 	if err != nil {
-		return nil, nil, err
+		return nil, errors.Join(err, a.release())
 	}
-	a.onRelease(func() error { a.pruner.Close(); return nil })
-	return vault, transport, nil
+	return a, nil
 }
 
-// build makes everything but the listeners.
-func (a *App) build(ctx context.Context, sole bool) (*Vault, *meter.Meter, error) {
-	vault, transport, err := a.found(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
-	counting := context.WithoutCancel(ctx)
-	metrics := meter.New(a.opts.Version, func() (meter.Store, bool) {
-		stat, err := vault.Store.Stat(counting)
-		return meter.Store{Items: stat.Items, Bytes: stat.Bytes}, err == nil
-	})
-	metrics.Memory(func() meter.Memory {
-		held := a.budget.Stats()
-		return meter.Memory{Budget: held.Total, Held: held.Held, Refused: held.Refused}
-	})
-
-	a.grants, err = grant.New(grant.Deps{Next: transport, Store: vault.Store, Secret: vault.Root})
-	if err != nil {
-		return nil, nil, err
-	}
-	a.onRelease(func() error { a.grants.Close(); return nil })
-
-	a.door, err = hub.New(settings(a.cfg), hub.Deps{
-		Transport: a.grants, Recall: vault.Recall, Meter: metrics, Limiter: a.limiter, Secret: vault.Root, Env: a.opts.Env,
-		Budget: a.budget, Sole: sole, Token: a.opts.Token.Reveal(), Own: a.own(), Version: a.opts.Version, MayRead: a.mayRead,
-	})
-	if err != nil {
-		return nil, nil, err
-	}
-	a.onRelease(func() error { a.door.Close(); return nil })
-	a.chat = chat.New(chatSettings(a.cfg), chat.Deps{
-		Transport: transport, Meter: metrics, Limiter: a.limiter, Shrink: chat.Mask(vault.Recall, time.Now), Recall: vault.Recall, Budget: a.budget,
-		MayRead: a.mayRead,
-	})
-	return vault, metrics, nil
-}
-
-// mayRead says whether a caller may read back what came from an origin: whether it may call that
-// today. Every reader of the gateway asks here, but for those at the door of one server, which see
-// what that server made.
-func (a *App) mayRead(who auth.Caller, o recall.Origin) bool {
-	return a.door.Calls(who, o) || a.chat.Calls(who, o)
-}
-
-// settings is the part of the configuration that the hub needs.
-func settings(cfg config.Config) hub.Settings {
-	return hub.Settings{Hub: cfg.Hub, HTTP: cfg.Front.HTTP, Auth: cfg.Auth, Upstream: cfg.Upstream}
-}
-
-// chatSettings is the part of it that the LLM door needs.
-func chatSettings(cfg config.Config) chat.Settings {
-	return chat.Settings{Chat: cfg.Chat, HTTP: cfg.Front.HTTP, Auth: cfg.Auth}
-}
-
-// Stdio serves one client on stdin and stdout, until it leaves or ctx ends.
-func Stdio(ctx context.Context, cfg config.Config, opts Options, in io.Reader, out io.WriteCloser) error {
-	if err := checkToken(cfg, opts); err != nil {
+// ServeStdio serves one client on stdin and stdout, until it closes stdin or ctx ends.
+func ServeStdio(ctx context.Context, cfg config.Config, opts Options, in io.Reader, out io.WriteCloser) error {
+	if err := checkClientToken(cfg, opts); err != nil {
 		return err
 	}
-	a := &App{cfg: cfg, opts: opts}
-	_, _, err := a.build(ctx, true)
+	a := &App{cfg: cfg, opts: opts, started: time.Now()}
+	err := a.build(ctx, true)
 	if err == nil {
-		stopFollowing := a.follow(ctx)
-		err = a.door.ServeStdio(ctx, in, out)
-		stopFollowing()
+		stopReloads := a.followSource(ctx)
+		err = a.hub.ServeStdio(ctx, in, out, hub.StdioOptions{Client: opts.ClientID, Token: opts.ClientToken.Reveal()})
+		stopReloads()
 	}
 	return errors.Join(err, a.release())
 }
 
-// checkToken refuses a process that was started with a wrong token: each of its requests would be
-// refused. One that was started without is told what that means.
-func checkToken(cfg config.Config, opts Options) error {
+// checkClientToken rejects a wrong token in the environment of ctxgate stdio: every request would fail.
+func checkClientToken(cfg config.Config, opts Options) error {
 	if !cfg.Auth.Token.IsSet() {
 		return nil
 	}
-	if !opts.Token.IsSet() {
+	if !opts.ClientToken.IsSet() {
 		slog.Info("auth_token is set: each request must carry it in params.proxy.authToken, or this process must be started with it in CTXGATE_TOKEN")
 		return nil
 	}
-	if _, err := auth.New(cfg.Auth).Check(opts.Token.Reveal()); err != nil {
+	if _, err := auth.New(cfg.Auth).AuthenticateToken(opts.ClientToken.Reveal()); err != nil {
 		return fmt.Errorf("the token in the variable %s is not the auth_token of the configuration: correct it, or unset it and send the token with each request",
-			strings.TrimPrefix(opts.Token.Source(), "env:"))
+			strings.TrimPrefix(opts.ClientToken.Source(), "env:"))
 	}
 	return nil
 }
 
-// Survey starts every server, says what each of them is, and ends them.
-func Survey(ctx context.Context, cfg config.Config, opts Options) ([]hub.Finding, []string, error) {
+// ProbeServers starts every server, tells the watcher what each of them is, and stops them. It returns the names that
+// two of them want.
+func ProbeServers(ctx context.Context, cfg config.Config, opts Options, watch hub.ProbeWatcher) ([]string, error) {
 	a := &App{cfg: cfg, opts: opts}
-	a.cfg.State.Driver = "memory" // nothing is kept
-	if _, _, err := a.build(ctx, false); err != nil {
-		return nil, nil, errors.Join(err, a.release())
+	a.cfg.State.Driver = "memory" // nothing is stored
+	if err := a.build(ctx, false); err != nil {
+		return nil, errors.Join(err, a.release())
 	}
-	a.door.Start()
-	found, clashes := a.door.Survey(ctx)
-	return found, clashes, a.release()
+	a.hub.Start()
+	clashes := a.hub.Probe(ctx, watch)
+	return clashes, a.release()
 }
 
-// openMain opens the listener that clients use.
-func (a *App) openMain(ctx context.Context, store *state.Store) error {
-	if a.cfg.Front.Listen == "" {
-		return nil
-	}
-	a.main.Set(a.mainHandler(a.cfg, store))
-	a.store = store
-	if err := a.listen(ctx, "main", a.cfg.Front.Listen, a.ready.Closing(&a.main)); err != nil {
+// openShared builds what the whole gateway and the pruner alone both need.
+func (a *App) openShared(ctx context.Context) error {
+	a.budget = membudget.New(a.cfg.Memory.Size())
+
+	// The store, and recall over it. Expired items are removed in the background.
+	var err error
+	if a.storage, err = OpenStorage(ctx, a.cfg); err != nil {
 		return err
 	}
-	a.grants.Serve(a.listeners[len(a.listeners)-1].Addr(), a.cfg.Front.PublicURL)
-	return nil
-}
+	a.onRelease(a.storage.Close)
+	sweepCtx, stopSweep := context.WithCancel(context.WithoutCancel(ctx))
+	a.onRelease(func() error { stopSweep(); return nil })
+	go a.storage.Store.Run(sweepCtx)
 
-// mainHandler is everything the main listener serves, as a configuration has it.
-func (a *App) mainHandler(cfg config.Config, store *state.Store) http.Handler {
-	limits := cfg.Front.HTTP
-	guard := front.NewGuard(cfg.Front.Listen, limits)
-	warnExposed("main", cfg.Front.Listen, cfg)
-	guarded := http.NewServeMux()
-	a.door.Routes(guarded)
+	// The connection pool to servers and providers.
+	a.transport = upstream.NewTransport()
+	a.onRelease(func() error { a.transport.CloseIdleConnections(); return nil })
 
-	models := a.chat.Handler(guard)
-	doors := front.Wrap(guarded, front.Chain(auth.New(cfg.Auth), guard, limits, a.budget, hub.Refuse, hub.ReadsToken)...)
+	a.limiter = limit.New(a.cfg.Limit, time.Now)
 
-	// Health needs no credentials; it says nothing that a closed port would not.
-	open := []front.Stage{front.Identified, front.Logged, guard.Stage(hub.Refuse)}
-	live := front.Wrap(http.HandlerFunc(front.Live), open...)
-	// A browser that comes from an authorization server has nothing but the state it was given.
-	callback := front.Wrap(http.HandlerFunc(a.grants.Callback), open...)
-	ready := front.Wrap(a.ready.Ready(func(ctx context.Context) error {
-		_, err := store.Stat(ctx)
-		return err
-	}), open...)
-
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		switch r.Method + " " + r.URL.Path {
-		case "GET /healthz", "HEAD /healthz":
-			live.ServeHTTP(w, r)
-		case "GET /readyz", "HEAD /readyz":
-			ready.ServeHTTP(w, r)
-		case "GET " + grant.CallbackPath:
-			callback.ServeHTTP(w, r)
-		default:
-			if chat.Serves(r.URL.Path) {
-				models.ServeHTTP(w, r)
-				return
-			}
-			doors.ServeHTTP(w, r)
+	// The pruner. Its originals may have their own lifetime.
+	originals := a.storage.Recall
+	if ttl := a.cfg.Pruner.PruneIDTTL; ttl > 0 {
+		originals, err = recall.New(a.storage.Store.WithTTL(time.Duration(ttl)*time.Second), a.storage.Root, a.cfg.Recall)
+		if err != nil {
+			return err
 		}
-	})
-}
-
-// warnExposed says what whoever reaches a listener may do where no credential is asked for.
-func warnExposed(name, address string, cfg config.Config) {
-	if address != "" && !front.IsLocal(address) && !cfg.Auth.Token.IsSet() {
-		slog.Warn("the listener is open to everybody who can reach it: set auth_token, or keep it to loopback", "listener", name, "listen", address)
 	}
-}
-
-// openAdmin opens the listener that the operator uses.
-func (a *App) openAdmin(ctx context.Context, metrics *meter.Meter) error {
-	cfg := a.cfg.Admin
-	if cfg.Listen == "" {
-		return nil
-	}
-	a.metrics = metrics
-	handler, err := a.adminHandler(a.cfg)
-	if err != nil {
-		return err
-	}
-	a.admin.Set(handler)
-	return a.listen(ctx, "admin", cfg.Listen, &a.admin)
-}
-
-// adminHandler is everything the operator's listener serves, as a configuration has it.
-func (a *App) adminHandler(cfg config.Config) (http.Handler, error) {
-	token, err := adminToken(cfg)
-	if err != nil {
-		return nil, err
-	}
-	mux := http.NewServeMux()
-	admin.Routes(mux, a.metrics.Handler(), hub.Refuse)
-	admin.Savings(mux, a.metrics.Savings, hub.Refuse)
-	limits := cfg.Front.HTTP
-	guard := front.NewGuard(cfg.Admin.Listen, limits)
-	gate := auth.New(auth.Config{Token: token})
-	return front.Wrap(mux, front.Chain(gate, guard, limits, a.budget, hub.Refuse, nil)...), nil
-}
-
-func (a *App) listen(ctx context.Context, name, address string, h http.Handler) error {
-	l, err := front.Listen(ctx, address, a.cfg.Front.HTTP, a.budget, h)
-	if err != nil {
-		return fmt.Errorf("%s: %w", name, err)
-	}
-	a.listeners = append(a.listeners, l)
-	a.onRelease(l.Drain)
-	slog.InfoContext(ctx, "listening", "listener", name, "address", l.Addr().String())
+	a.pruner = prunerd.New(a.cfg.Pruner, prunerd.Deps{Recall: originals, Transport: a.transport, Version: a.opts.Version})
+	a.onRelease(func() error { a.pruner.Close(); return nil })
 	return nil
 }
 
-// Run serves until ctx ends or a listener fails, then drains. While it serves it follows the source of
-// new configurations; before it drains that has ended.
+// build builds everything but the listeners.
+func (a *App) build(ctx context.Context, singleClient bool) error {
+	if err := a.openShared(ctx); err != nil {
+		return err
+	}
+	storage := a.storage
+
+	// Metrics and the savings ledger. The store and the memory budget are read at each scrape.
+	scrapeCtx := context.WithoutCancel(ctx)
+	a.metrics = meter.New(a.opts.Version, func() (meter.StoreStats, bool) {
+		stat, err := storage.Store.Stat(scrapeCtx)
+		return meter.StoreStats{Items: stat.Items, Bytes: stat.Bytes}, err == nil
+	})
+	a.metrics.RegisterMemory(func() meter.MemoryStats {
+		held := a.budget.Stats()
+		return meter.MemoryStats{Budget: held.Total, Held: held.Held, Refused: held.Refused}
+	})
+
+	a.keepDay(ctx)
+
+	// Tokens for servers that require OAuth.
+	var err error
+	if a.oauth, err = oauth.New(oauth.Deps{Base: a.transport, Store: storage.Store, Secret: storage.Root}); err != nil {
+		return err
+	}
+	a.onRelease(func() error { a.oauth.Close(); return nil })
+
+	// The MCP endpoint and the servers behind it.
+	var builtins []hub.Builtin
+	if a.cfg.Pruner.Builtin {
+		builtins = append(builtins, builtinPruner(a.pruner))
+	}
+	a.hub, err = hub.New(hubSettings(a.cfg), hub.Deps{
+		Transport: a.oauth, Recall: storage.Recall, Meter: a.metrics, Limiter: a.limiter, Secret: storage.Root, Env: a.opts.Env,
+		Budget: a.budget, SingleClient: singleClient, Builtins: builtins, Version: a.opts.Version, MayRead: a.mayRead,
+		LoadFacts: storage.loadFacts, SaveFacts: storage.saveFacts,
+		Legacy: legacy.New, // the revisions up to 2025-11-25: without this line and its package, only the modern protocol is served
+	})
+	if err != nil {
+		return err
+	}
+	a.onRelease(func() error { a.hub.Close(); return nil })
+
+	// The LLM endpoint.
+	a.chat = chat.New(chatSettings(a.cfg), chat.Deps{
+		Transport: a.transport, Meter: a.metrics, Limiter: a.limiter, Shrink: masking.New(storage.Recall, time.Now).Shrink, Recall: storage.Recall, Budget: a.budget,
+		MayRead: a.mayRead,
+	})
+	return nil
+}
+
+// mayRead reports whether a caller may read back originals of an origin: whether it may call that origin
+// now. The endpoints of single servers do not ask; they only see what their server sent.
+func (a *App) mayRead(c auth.Caller, o recall.Origin) bool {
+	return a.hub.CanCall(c, o) || a.chat.KnowsOrigin(c, o)
+}
+
+func hubSettings(cfg config.Config) hub.Settings {
+	return hub.Settings{Hub: cfg.Hub, HTTP: cfg.Front.HTTP, Auth: cfg.Auth, Upstream: cfg.Upstream}
+}
+
+func chatSettings(cfg config.Config) chat.Settings {
+	return chat.Settings{Chat: cfg.Chat, HTTP: cfg.Front.HTTP, Auth: cfg.Auth}
+}
+
+// builtinPruner presents the pruner as one of the hub's servers.
+func builtinPruner(s *prunerd.Server) hub.Builtin {
+	return hub.Builtin{ID: "pruner", Tools: s.Tools, Call: func(ctx context.Context, tenant, name string, args []byte) ([]byte, error) {
+		result, err := s.Call(ctx, tenant, name, args)
+		var rpcErr *prunerd.Error
+		if errors.As(err, &rpcErr) {
+			return nil, &hub.RPCError{Code: rpcErr.Code, Message: rpcErr.Message, Data: rpcErr.Data}
+		}
+		return result, err
+	}}
+}
+
+// Run serves until ctx ends or a listener fails, then drains. Reloads stop before it drains.
 func (a *App) Run(ctx context.Context) error {
-	stopFollowing := a.follow(ctx)
+	ctx, a.end = context.WithCancelCause(ctx)
+	stopReloads := a.followSource(ctx)
 	failed := make(chan error, len(a.listeners))
 	for _, l := range a.listeners {
 		go func() { failed <- l.Serve() }()
 	}
+	if a.socket != nil {
+		a.serveSocket(ctx)
+	}
 	var err error
 	select {
 	case err = <-failed:
-		stopFollowing()
+		stopReloads()
 	case <-ctx.Done():
-		stopFollowing()
-		limits := a.limits()
-		slog.Info("draining", "grace", limits.DrainGrace.String())
-		a.ready.Withdraw()
+		stopReloads()
+		limits := a.httpLimits()
+		slog.Info("draining", "grace", limits.DrainGrace.String(), "cause", context.Cause(ctx))
+		a.ready.StartDraining()
 		time.Sleep(limits.DrainDelay.D())
+		if a.socket != nil {
+			err = a.drainAll(context.Cause(ctx))
+		}
 	}
-	if a.door != nil {
-		a.door.End() // streams that have no end of their own
+	if a.hub != nil {
+		a.hub.EndStreams() // they would not end by themselves within the grace period
 	}
 	err = errors.Join(err, a.release())
 	slog.Info("stopped")
@@ -351,7 +323,7 @@ func (a *App) Run(ctx context.Context) error {
 
 func (a *App) onRelease(f func() error) { a.releases = append(a.releases, f) }
 
-// release gives back what was acquired, last first.
+// release runs the registered releases, last first.
 func (a *App) release() error {
 	var errs []error
 	for _, f := range slices.Backward(a.releases) {
@@ -360,13 +332,3 @@ func (a *App) release() error {
 	a.releases = nil
 	return errors.Join(errs...)
 }
-
-// Vault is the store and what is kept in it: all of the gateway that `recover` needs.
-type Vault struct {
-	Store  *state.Store
-	Recall *recall.Recall
-	Root   []byte // the secret everything else is derived from
-}
-
-// Close closes the store.
-func (v *Vault) Close() error { return v.Store.Close() }

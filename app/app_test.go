@@ -38,7 +38,7 @@ func load(t *testing.T, dir, text string) config.Config {
 	// The pruner's listener is opened by the tests that ask for it.
 	loaded, problems := config.Load(path, config.Env{"CTXGATE_MCP_PRUNER_LISTEN="})
 	if problems == nil {
-		problems = loaded.Resolve(nil)
+		problems = loaded.ResolveSecrets(nil)
 	}
 	if err := problems.Err(); err != nil {
 		t.Fatal(err)
@@ -46,7 +46,7 @@ func load(t *testing.T, dir, text string) config.Config {
 	return loaded.Config
 }
 
-// running is a gateway under way.
+// running is a gateway that was started.
 type running struct {
 	main, admin string
 	stop        context.CancelFunc
@@ -136,7 +136,7 @@ const ask = `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"rea
 
 var pruneID = regexp.MustCompile(`prune_id=(prn_[0-9a-z]+)`)
 
-// The life of a gateway: made, asked, stopped; started again on what it left.
+// A gateway starts, serves, stops, and starts again with what it stored.
 func TestRunAndStartAgain(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	long := strings.Repeat("a long line of text\n", 1000)
@@ -192,19 +192,19 @@ func TestRunAndStartAgain(t *testing.T) {
 	}
 	r.end(t)
 
-	vault, err := OpenVault(context.Background(), cfg)
+	storage, err := OpenStorage(context.Background(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var text bytes.Buffer
-	original, err := vault.Recall.Open(context.Background(), "default", id[1])
+	original, err := storage.Recall.Open(context.Background(), "default", id[1])
 	if err == nil {
 		err = original.WriteText(context.Background(), &text)
 	}
 	if err != nil || text.String() != long {
 		t.Errorf("read back %d bytes, %v; want %d", text.Len(), err, len(long))
 	}
-	if err := vault.Close(); err != nil {
+	if err := storage.Close(); err != nil {
 		t.Error(err)
 	}
 	settles(t, before)
@@ -234,7 +234,7 @@ func TestG6ServerAddedInTheFile(t *testing.T) {
 	}
 }
 
-// Only health is open when there is a token.
+// With a token, only health needs no credentials.
 func TestTokenOnTheMainListener(t *testing.T) {
 	r := start(t, load(t, t.TempDir(), "auth_token = 'hush'\n[state]\ndriver = 'memory'\n"))
 	for _, tt := range []struct {
@@ -253,8 +253,8 @@ func TestTokenOnTheMainListener(t *testing.T) {
 	r.end(t)
 }
 
-// While it drains, a gateway says that it wants no more calls, serves those that come all the
-// same, and finishes what is under way.
+// While it drains, a gateway reports that it is not ready, still serves new calls, and finishes the calls
+// in flight.
 func TestDraining(t *testing.T) {
 	entered, release := make(chan struct{}), make(chan struct{})
 	slow := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -299,7 +299,7 @@ func TestDraining(t *testing.T) {
 	}
 }
 
-// A start that fails leaves nothing behind: not the store, not a goroutine.
+// A start that fails leaves nothing behind: no open store, no goroutine.
 func TestBusyPortReleasesTheStore(t *testing.T) {
 	busy, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -386,7 +386,7 @@ func TestListenerThatFails(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 	case <-time.After(10 * time.Second):
-		t.Fatal("Run goes on without its listener")
+		t.Fatal("Run continues without its listener")
 	}
 	if conn, err := net.Dial("tcp", a.listeners[0].Addr().String()); err == nil {
 		conn.Close()
@@ -419,7 +419,7 @@ func TestLogger(t *testing.T) {
 		{config.Log{Level: "ERROR"}, ""},
 	} {
 		var buf bytes.Buffer
-		log := Logger(&buf, tt.cfg)
+		log := NewLogger(&buf, tt.cfg)
 		log.Debug("debug")
 		log.Info("info")
 		got := regexp.MustCompile(`"time":"[^"]*",|time=\S+ `).ReplaceAllString(buf.String(), "")

@@ -16,11 +16,11 @@ const (
 	maxLogStack = 16 << 10 // bytes of a stack, without which a panic cannot be understood
 )
 
-// Logger makes the log that the configuration asks for. Whatever is logged through it has *** in the
-// place of secrets and is cut where it is long: errors and names may hold what others sent.
-func Logger(w io.Writer, cfg config.Log) *slog.Logger {
+// NewLogger makes the configured logger. It replaces secrets by *** and shortens long values: errors and
+// names may contain what clients and servers sent.
+func NewLogger(w io.Writer, cfg config.Log) *slog.Logger {
 	var level slog.Level
-	_ = level.UnmarshalText([]byte(cfg.Level)) // checked when it was loaded
+	_ = level.UnmarshalText([]byte(cfg.Level)) // validated when it was loaded
 	opts := &slog.HandlerOptions{Level: level, ReplaceAttr: cleanAttr}
 	if cfg.Structured {
 		return slog.New(slog.NewJSONHandler(w, opts))
@@ -28,7 +28,7 @@ func Logger(w io.Writer, cfg config.Log) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, opts))
 }
 
-// cleanAttr redacts and cuts one value; a handler asks it for the message and for each value of a group.
+// cleanAttr redacts and shortens one value; handlers call it for the message and for each value of a group.
 func cleanAttr(_ []string, a slog.Attr) slog.Attr {
 	switch a.Value.Kind() {
 	case slog.KindString:
@@ -37,7 +37,7 @@ func cleanAttr(_ []string, a slog.Attr) slog.Attr {
 		var printed string
 		switch v := a.Value.Any().(type) {
 		case error:
-			printed = fmt.Sprint(v) // unlike Error it does not panic on a nil pointer
+			printed = fmt.Sprint(v) // unlike v.Error() it does not panic on a nil pointer
 		case []byte:
 			printed = string(v)
 		default:
@@ -58,8 +58,8 @@ func cleanText(key, s string) string {
 	if key == "stack" {
 		most = maxLogStack
 	}
-	if len(s) > 2*most { // what is far too long is cut before it is searched
-		shown := cutText(secret.RedactHead(s[:2*most]), most)
+	if len(s) > 2*most { // shorten it before searching for secrets
+		shown := cutText(secret.RedactPrefix(s[:2*most]), most)
 		return shown + more(len(s)-most)
 	}
 	s = secret.Redact(s)
@@ -69,7 +69,7 @@ func cleanText(key, s string) string {
 	return cutText(s, most) + more(len(s)-most)
 }
 
-// cutText is the beginning of a text, without half a character at its end.
+// cutText is the start of a text, without half a character at its end.
 func cutText(s string, most int) string { return strings.ToValidUTF8(s[:min(most, len(s))], "") }
 
 func more(n int) string { return "… (" + strconv.Itoa(n) + " bytes more)" }

@@ -12,14 +12,14 @@ import (
 	"github.com/ctxgate/ctxgate/internal/secret"
 )
 
-// Whatever is logged, of whatever type and in whatever form, has secrets hidden and long values cut.
+// In every logged value, of any type, secrets are hidden and long texts are cut.
 func TestLogValuesAreCutAndRedacted(t *testing.T) {
 	const canary = "canary-in-the-log"
-	secret.Remember(canary)
+	secret.Register(canary)
 	long := strings.Repeat("é", 100_000)
 	for _, structured := range []bool{false, true} {
 		var out bytes.Buffer
-		log := Logger(&out, config.Log{Level: "DEBUG", Structured: structured})
+		log := NewLogger(&out, config.Log{Level: "DEBUG", Structured: structured})
 		for name, value := range map[string]any{
 			"string": long, "error": errors.New(long), "wrapped": fmt.Errorf("x: %w", errors.New(long)), "bytes": []byte(long),
 			"stringer": stringer(long), "list": []string{long}, "struct": struct{ S string }{long}, "valuer": valuer(long), "nil": nil, "number": 5,

@@ -10,12 +10,12 @@ import (
 	"testing"
 )
 
-// The data directory and what is kept in it are closed to others at the start, and that is said.
-func TestLaxModesAreMended(t *testing.T) {
+// At the start other users lose their permissions on the data directory and its files, with a warning.
+func TestLaxModesAreFixed(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	cfg := load(t, dir, "")
 	cfg.State.Driver = "sqlite"
-	first, err := OpenVault(t.Context(), cfg)
+	first, err := OpenStorage(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,7 +30,7 @@ func TestLaxModesAreMended(t *testing.T) {
 		}
 	}
 	log := captureLog(t)
-	again, err := OpenVault(t.Context(), cfg)
+	again, err := OpenStorage(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,7 +38,7 @@ func TestLaxModesAreMended(t *testing.T) {
 	for path := range lax {
 		info, err := os.Stat(path)
 		if err != nil || info.Mode().Perm()&0o077 != 0 || !strings.Contains(log.String(), path+" was open to others") {
-			t.Errorf("%s: %v, %v, said: %s", path, info.Mode(), err, log)
+			t.Errorf("%s: %v, %v, log: %s", path, info.Mode(), err, log)
 		}
 	}
 	for _, suffix := range []string{"-wal", "-shm"} {
@@ -46,13 +46,13 @@ func TestLaxModesAreMended(t *testing.T) {
 			t.Errorf("%s: %v %v", suffix, info, err)
 		}
 	}
-	said := log.String()
-	if err := mendModes(cfg); err != nil || log.String() != said {
-		t.Errorf("what is closed is said again: %v %s", err, log)
+	logged := log.String()
+	if err := fixModes(cfg); err != nil || log.String() != logged {
+		t.Errorf("a second warning: %v %s", err, log)
 	}
 }
 
-// A data directory that is the working directory is said, and left as it is.
+// A data directory that is the working directory is left unchanged, with a warning.
 func TestWorkingDirectoryIsNotClosed(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
@@ -60,8 +60,8 @@ func TestWorkingDirectoryIsNotClosed(t *testing.T) {
 		t.Fatal(err)
 	}
 	log := captureLog(t)
-	cfg := load(t, ".", "")
-	if err := mendModes(cfg); err != nil {
+	cfg := load(t, dir, "")
+	if err := fixModes(cfg); err != nil {
 		t.Fatal(err)
 	}
 	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o755 || !strings.Contains(log.String(), "working directory") {
@@ -69,7 +69,7 @@ func TestWorkingDirectoryIsNotClosed(t *testing.T) {
 	}
 }
 
-// What everybody can change, and is not ours to mend, is refused.
+// A file that everybody can write and that belongs to another user is rejected.
 func TestWorldWritableOfOthersIsRefused(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can make a folder of another user")
@@ -85,7 +85,7 @@ func TestWorldWritableOfOthersIsRefused(t *testing.T) {
 		if err := os.Chown(dir, 12345, 12345); err != nil {
 			t.Fatal(err)
 		}
-		if err := mendModes(load(t, dir, "")); (err != nil) != refused {
+		if err := fixModes(load(t, dir, "")); (err != nil) != refused {
 			t.Errorf("%v: %v", mode, err)
 		}
 		if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != mode.Perm() {

@@ -57,7 +57,7 @@ func recoverCall(id string) string {
 		`","ranges":[{"start_line":1,"end_line":100000}],"include_line_numbers":false}}}`
 }
 
-// inner is the document inside a tool's answer.
+// inner is the document in a tool's answer.
 func inner(t *testing.T, body string) (d struct {
 	PruneID  string `json:"prune_id"`
 	Text     string `json:"pruned_text"`
@@ -79,8 +79,8 @@ func inner(t *testing.T, body string) (d struct {
 
 var hay = strings.Repeat("a line of hay that is long enough to be left out\n", 200) + "the needle\n" + strings.Repeat("more hay, which nobody asked for at all\n", 200)
 
-// The pruner is served beside everything else, by the same rules: a token, no foreign pages, a
-// drain; and what it keeps is in the gateway's store.
+// The pruner is served beside everything else, by the same rules: a token, no foreign pages, draining; and
+// its originals are in the gateway's store.
 func TestPrunerInServe(t *testing.T) {
 	before := runtime.NumGoroutine()
 	dir := filepath.Join(t.TempDir(), "data")
@@ -113,13 +113,13 @@ func TestPrunerInServe(t *testing.T) {
 	settles(t, before)
 
 	// P+4: it is there after the end, for any reader of the store.
-	vault, err := OpenVault(context.Background(), cfg)
+	storage, err := OpenStorage(context.Background(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer vault.Close()
+	defer storage.Close()
 	var text strings.Builder
-	original, err := vault.Recall.Open(context.Background(), "default", d.PruneID)
+	original, err := storage.Recall.Open(context.Background(), "default", d.PruneID)
 	if err == nil {
 		err = original.WriteText(context.Background(), &text)
 	}
@@ -128,7 +128,8 @@ func TestPrunerInServe(t *testing.T) {
 	}
 }
 
-// I9: a body as large as the longest text may need is let in, though other doors' limit is lower.
+// I9: a body as large as the longest text may need is accepted, though the limit of other endpoints is
+// lower.
 func TestPrunerAdmitsItsLongestText(t *testing.T) {
 	cfg := load(t, t.TempDir(), "[state]\ndriver = 'memory'\n[http]\nmax_request_bytes = '4KiB'\n[mcp_pruner]\nmax_input_chars = 20000\n")
 	r, url := pruner(t, cfg)
@@ -143,7 +144,7 @@ func TestPrunerAdmitsItsLongestText(t *testing.T) {
 	r.end(t)
 }
 
-// P10: prune_id_ttl_s is the lifetime of what the pruner keeps, and of nothing else.
+// P10: prune_id_ttl_s is the lifetime of the pruner's originals, and of nothing else.
 func TestP10PruneIDTTL(t *testing.T) {
 	cfg := load(t, t.TempDir(), "[state]\ndriver = 'memory'\n[mcp_pruner]\nprune_id_ttl_s = 1\n")
 	r, url := pruner(t, cfg)
@@ -192,7 +193,7 @@ func TestPrunerReload(t *testing.T) {
 	}
 }
 
-// Alone, it has no other address, and listens where the document says when nobody says otherwise.
+// The pruner alone has no other listener, and listens by default where the document says.
 func TestPrunerAlone(t *testing.T) {
 	before := runtime.NumGoroutine()
 	r, a := run(t, NewPruner, load(t, t.TempDir(), ""))
@@ -206,8 +207,8 @@ func TestPrunerAlone(t *testing.T) {
 	settles(t, before)
 }
 
-// The pruner is also one of the servers behind the gateway: its tools under its id, its failures
-// with their own codes.
+// The pruner is also one of the gateway's servers: its tools under its id, its failures with their own
+// codes.
 func TestPrunerBehindTheGateway(t *testing.T) {
 	r := start(t, load(t, t.TempDir(), "[state]\ndriver = 'memory'\n"))
 	url := r.main + "/api/mcp-gateway/pruner/rpc"
@@ -226,9 +227,9 @@ func TestPrunerBehindTheGateway(t *testing.T) {
 	r.end(t)
 }
 
-// Another program at the pruner's default address costs the listener, not the gateway; one at an
-// address that somebody asked for does.
-func TestPrunerAddressTaken(t *testing.T) {
+// If another program uses the pruner's default address, only its listener is missing; if it uses a
+// configured address, the start fails.
+func TestPrunerAddressInUse(t *testing.T) {
 	var lc net.ListenConfig
 	at := prunerd.Default().Listen
 	if l, err := lc.Listen(t.Context(), "tcp", at); err == nil { // else it is taken already
@@ -251,6 +252,6 @@ func TestPrunerAddressTaken(t *testing.T) {
 	cfg.Pruner.Listen = other.Addr().String()
 	if a, err := New(t.Context(), cfg, Options{Version: "test"}); err == nil {
 		_ = a.release()
-		t.Error("it opened an address that is taken")
+		t.Error("it opened an address that is in use")
 	}
 }

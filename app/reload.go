@@ -13,20 +13,20 @@ import (
 	"github.com/ctxgate/ctxgate/front"
 )
 
-// ReloadReport says what became of a new configuration. It names keys, never values.
+// ReloadReport is the outcome of a reload. It names keys, never values.
 type ReloadReport struct {
 	At time.Time `json:"at"`
-	// Applied are the keys that changed and are in force now.
+	// Applied are the changed keys that are in force now.
 	Applied []string `json:"applied"`
-	// NeedsRestart are the keys whose new values take effect at the next start.
+	// NeedsRestart are the changed keys that take effect at the next start.
 	NeedsRestart []string `json:"needs_restart"`
-	// Failed is the part that could not be applied; "" when all could. The whole old configuration
-	// is in force then, and Error says why.
+	// Failed is the part that failed; "" if none did. Then the whole old configuration stays in force,
+	// and Error says why.
 	Failed string `json:"failed,omitempty"`
 	Error  string `json:"error,omitempty"`
 }
 
-// partLoad is the part of a reload that reads the file and checks it.
+// partLoad is the part of a reload that reads and validates the file.
 const partLoad = "load"
 
 func (r ReloadReport) log() {
@@ -41,7 +41,7 @@ func (r ReloadReport) log() {
 	slog.Log(context.Background(), level, "configuration reloaded", "applied", r.Applied, "needs_restart", r.NeedsRestart)
 }
 
-// LastReload is what became of the last new configuration; false when there was none.
+// LastReload is the outcome of the last reload; false if there was none.
 func (a *App) LastReload() (ReloadReport, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -51,24 +51,24 @@ func (a *App) LastReload() (ReloadReport, bool) {
 	return *a.lastReload, true
 }
 
-// Reload puts a new configuration into force, but for what needs a restart. Requests under way end
-// under the old one, and listeners stay open throughout. When a part fails, the parts before it go
-// back to the old configuration. A gateway that is stopping takes no new one.
+// Reload applies a new configuration, except keys that need a restart. Requests in flight end under the
+// old one, and the listeners stay open. When a part fails, it and the parts before it go back to the old
+// configuration. A gateway that is stopping does not reload.
 func (a *App) Reload(cfg config.Config) ReloadReport {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.report(a.reload(cfg))
+	return a.recordReload(a.reload(cfg))
 }
 
-// reportFailure notes a configuration that could not be loaded.
-func (a *App) reportFailure(err error) {
+// recordLoadFailure records a configuration that could not be loaded.
+func (a *App) recordLoadFailure(err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.report(ReloadReport{Failed: partLoad, Error: err.Error()})
+	a.recordReload(ReloadReport{Failed: partLoad, Error: err.Error()})
 }
 
-// report keeps and logs what became of a reload; the lock is held.
-func (a *App) report(r ReloadReport) ReloadReport {
+// recordReload logs the outcome of a reload and keeps it for LastReload; a.mu is held.
+func (a *App) recordReload(r ReloadReport) ReloadReport {
 	r.At = time.Now()
 	a.lastReload = &r
 	r.log()
@@ -103,13 +103,13 @@ func (a *App) reload(cfg config.Config) ReloadReport {
 	return r
 }
 
-// reloadPart is what one part of the gateway does with a new configuration.
+// reloadPart is one part of the gateway that applies a new configuration.
 type reloadPart struct {
 	name  string
 	apply func(config.Config) error
 }
 
-// reloadParts are all parts, those that can fail first.
+// reloadParts lists the parts, those that can fail first.
 func (a *App) reloadParts() []reloadPart {
 	return []reloadPart{
 		{"admin", a.applyAdmin},
@@ -122,17 +122,17 @@ func (a *App) reloadParts() []reloadPart {
 	}
 }
 
-// applyParts puts a configuration into force part by part. When one fails, it and those before it get
-// the running configuration again.
+// applyParts applies a configuration part by part. When one fails, it and those before it get the running
+// configuration again.
 func applyParts(parts []reloadPart, running, next config.Config) (failed string, err error) {
 	for i, part := range parts {
 		err := applyPart(part, next)
 		if err == nil {
 			continue
 		}
-		for _, done := range slices.Backward(parts[:i+1]) {
-			if e := applyPart(done, running); e != nil {
-				slog.Error("going back to the old configuration failed", "part", done.name, "error", e)
+		for _, undo := range slices.Backward(parts[:i+1]) {
+			if e := applyPart(undo, running); e != nil {
+				slog.Error("a part of the gateway could not go back to the old configuration: restart the gateway", "part", undo.name, "error", e)
 			}
 		}
 		return part.name, err
@@ -140,7 +140,7 @@ func applyParts(parts []reloadPart, running, next config.Config) (failed string,
 	return "", nil
 }
 
-// applyPart turns a panic into an error: a mistake of ours in a reload does not end the process.
+// applyPart turns a panic into an error, so that a bug in a reload does not end the process.
 func applyPart(part reloadPart, cfg config.Config) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -152,26 +152,26 @@ func applyPart(part reloadPart, cfg config.Config) (err error) {
 }
 
 func (a *App) applyAdmin(cfg config.Config) error {
-	if a.metrics == nil || cfg.Admin.Listen == "" {
+	if !a.hasAdmin {
 		return nil
 	}
-	handler, err := a.adminHandler(cfg)
+	handler, err := a.newAdminHandler(cfg)
 	if err == nil {
-		a.admin.Set(handler)
+		a.adminHandler.Set(handler)
 	}
 	return err
 }
 
 func (a *App) applyHub(cfg config.Config) error {
-	if a.door == nil {
+	if a.hub == nil {
 		return nil
 	}
-	if a.opts.Token.IsSet() {
-		if err := checkToken(cfg, a.opts); err != nil {
-			slog.Warn("requests on stdio are refused from now on unless they carry the new token", "error", err)
+	if a.opts.ClientToken.IsSet() {
+		if err := checkClientToken(cfg, a.opts); err != nil {
+			slog.Warn("auth_token has changed: requests on stdio are rejected unless they carry the new token in params.proxy.authToken", "error", err)
 		}
 	}
-	return a.door.Apply(settings(cfg))
+	return a.hub.Apply(hubSettings(cfg))
 }
 
 func (a *App) applyChat(cfg config.Config) error {
@@ -186,10 +186,10 @@ func (a *App) applyLimit(cfg config.Config) error {
 	return nil
 }
 
-// checkExposed refuses a configuration with which the main listener, as it is or as it would be at the
-// next start, is open to everybody though nobody said so. Who has no main listener is not asked.
+// checkExposed rejects a configuration that exposes the main listener without a credential, now or after
+// the next start. Without a main listener there is nothing to check.
 func (a *App) checkExposed(running, restarted config.Config) error {
-	if a.store == nil {
+	if !a.hasMain {
 		return nil
 	}
 	if err := running.CheckExposed(); err != nil {
@@ -198,35 +198,44 @@ func (a *App) checkExposed(running, restarted config.Config) error {
 	return restarted.CheckExposed()
 }
 
-// applyHTTP makes the handlers of the main listener anew, after the parts they lead to.
+// applyHTTP replaces the main handler. It runs after the parts that the handler leads to.
 func (a *App) applyHTTP(cfg config.Config) error {
-	if a.store != nil {
-		a.main.Set(a.mainHandler(cfg, a.store))
+	if a.hasMain {
+		a.mainHandler.Set(a.newMainHandler(cfg))
 	}
 	for _, l := range a.listeners {
-		l.SetGrace(cfg.Front.HTTP.DrainGrace.D())
+		l.SetDrainGrace(cfg.Front.HTTP.DrainGrace.D())
 	}
 	return nil
 }
 
 func (a *App) applyLog(cfg config.Config) error {
-	if a.opts.LogTo != nil && cfg.Log != a.cfg.Log {
-		slog.SetDefault(Logger(a.opts.LogTo, cfg.Log))
+	if a.opts.LogWriter != nil && cfg.Log != a.cfg.Log {
+		slog.SetDefault(NewLogger(a.opts.LogWriter, cfg.Log))
 	}
 	return nil
 }
 
-// limits are those of the configuration in force.
-func (a *App) limits() front.HTTP {
+// httpLimits are the limits of the configuration in force.
+func (a *App) httpLimits() front.HTTP {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.cfg.Front.HTTP
 }
 
-// stopReloads lets no new configuration come into force any more; one that is being applied is
-// waited for.
+// stopReloads prevents further reloads; it waits for one that is being applied.
 func (a *App) stopReloads() {
 	a.mu.Lock()
 	a.stopping = true
 	a.mu.Unlock()
+}
+
+// applyPruner applies what can change while the pruner runs.
+func (a *App) applyPruner(cfg config.Config) error {
+	if a.cfg.Pruner.Backend != cfg.Pruner.Backend {
+		warnMissingKey(cfg.Pruner)
+	}
+	a.pruner.Apply(cfg.Pruner)
+	a.prunerHandler.Set(a.newPrunerHandler(cfg))
+	return nil
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/ctxgate/ctxgate/config"
 	"github.com/ctxgate/ctxgate/internal/secret"
+	"github.com/ctxgate/ctxgate/internal/testkit/wait"
 	"github.com/ctxgate/ctxgate/internal/unit"
 )
 
@@ -41,17 +42,7 @@ func startApp(t *testing.T, cfg config.Config) (*running, *App) {
 	return r, a
 }
 
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("%s did not happen", what)
-		}
-	}
-}
-
-// One owner of the running configuration: reloads go on while Run serves, drains and ends. The race
-// detector is the judge.
+// Reloads continue while Run serves, drains and ends, without a data race.
 func TestReloadWhileRunEndsIsNoRace(t *testing.T) {
 	cfg := load(t, t.TempDir(), server("a", upstreamOf(t, `"1"`))+inMemory)
 	r, a := startApp(t, cfg)
@@ -79,9 +70,9 @@ func TestReloadWhileRunEndsIsNoRace(t *testing.T) {
 	}
 }
 
-// The watcher is joined: Run does not return while a configuration is being loaded, and one that was
-// loaded too late is not applied to a hub that is closed.
-func TestWatcherIsJoinedAtShutdown(t *testing.T) {
+// Run does not return while a configuration is being loaded, and one that was loaded too late is not
+// applied to a closed hub.
+func TestWatcherEndsBeforeShutdown(t *testing.T) {
 	before := runtime.NumGoroutine()
 	var met atomic.Int64
 	late := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { met.Add(1) }))
@@ -94,7 +85,7 @@ func TestWatcherIsJoinedAtShutdown(t *testing.T) {
 	entered, release, asked := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
-	a, err := New(ctx, cfg, Options{Version: "test", Source: &Source{File: file, Asked: asked, Load: func() (config.Config, error) {
+	a, err := New(ctx, cfg, Options{Version: "test", Source: &ConfigSource{File: file, ReloadRequests: asked, Load: func() (config.Config, error) {
 		close(entered)
 		<-release
 		return next, nil
@@ -122,7 +113,7 @@ func TestWatcherIsJoinedAtShutdown(t *testing.T) {
 	if report := a.Reload(next); report.Failed == "" || len(report.Applied) != 0 {
 		t.Errorf("a closed gateway took a configuration: %+v", report)
 	}
-	if err := a.door.Apply(settings(next)); err == nil {
+	if err := a.hub.Apply(hubSettings(next)); err == nil {
 		t.Error("a closed hub took a configuration")
 	}
 	late.Close()
@@ -132,8 +123,8 @@ func TestWatcherIsJoinedAtShutdown(t *testing.T) {
 	}
 }
 
-// A reload says what it applied and what needs a restart, by key, in the report and in one log line,
-// and never prints a value that may be secret.
+// A reload reports the applied keys and those that need a restart, in the report and in one log line, and
+// never prints a secret.
 func TestReloadReport(t *testing.T) {
 	log := captureLog(t)
 	dir := t.TempDir()
@@ -173,8 +164,8 @@ func TestReloadReport(t *testing.T) {
 	r.end(t)
 }
 
-// The drain settings of the last reload hold at shutdown: a call that never ends is cut after the new
-// grace, not after the old one.
+// The drain settings of the last reload count at shutdown: a call that never ends is cut after the new
+// grace period.
 func TestReloadedDrainSettingsHold(t *testing.T) {
 	entered, release := make(chan struct{}), make(chan struct{})
 	slow := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -212,7 +203,7 @@ func TestReloadedDrainSettingsHold(t *testing.T) {
 	<-called
 }
 
-// A part that fails leaves the whole old configuration in force, and the report says which.
+// When a part fails, the whole old configuration stays in force, and the report names the part.
 func TestReloadThatFailsChangesNothing(t *testing.T) {
 	log := captureLog(t)
 	dir := t.TempDir()
@@ -224,7 +215,7 @@ func TestReloadThatFailsChangesNothing(t *testing.T) {
 	}
 	next := load(t, dir, server("b", upstreamOf(t, `"2"`))+inMemory) // whose admin token is the one in the file
 	report := a.Reload(next)
-	if report.Failed != "admin" || !strings.Contains(report.Error, "holds no secret") || len(report.Applied) != 0 {
+	if report.Failed != "admin" || !strings.Contains(report.Error, "does not hold a secret of at least") || len(report.Applied) != 0 {
 		t.Errorf("got %+v", report)
 	}
 	if text := log.String(); !strings.Contains(text, `msg="configuration not reloaded: the old one stays in force" failed=admin`) {
@@ -241,7 +232,7 @@ func TestReloadThatFailsChangesNothing(t *testing.T) {
 	r.end(t)
 }
 
-// A part that fails, or panics, after others were applied has them all take the old configuration back.
+// When a part fails or panics after others were applied, all go back to the old configuration.
 func TestReloadTakesBackWhatWasApplied(t *testing.T) {
 	old, next := config.Default(), config.Default()
 	next.Hub.MaxDepth = 77
@@ -269,8 +260,8 @@ func TestReloadTakesBackWhatWasApplied(t *testing.T) {
 	}
 }
 
-// A file that changes is read again; what cannot be loaded is reported and changes nothing.
-func TestSourceIsFollowed(t *testing.T) {
+// A file that changes is loaded again; one that cannot be loaded is reported and changes nothing.
+func TestSourceIsWatched(t *testing.T) {
 	log := captureLog(t)
 	file := filepath.Join(t.TempDir(), "ctxgate.toml")
 	write := func(text string) {
@@ -286,7 +277,7 @@ func TestSourceIsFollowed(t *testing.T) {
 	asked := make(chan struct{})
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
-	a, err := New(ctx, cfg, Options{Version: "test", Source: &Source{File: file, Asked: asked, Load: func() (config.Config, error) {
+	a, err := New(ctx, cfg, Options{Version: "test", Source: &ConfigSource{File: file, ReloadRequests: asked, Load: func() (config.Config, error) {
 		if text, _ := os.ReadFile(file); string(text) == "bad" {
 			return config.Config{}, errors.New("line 1: bad")
 		}
@@ -305,17 +296,17 @@ func TestSourceIsFollowed(t *testing.T) {
 			return there && ok(r)
 		}
 	}
-	eventually(t, "the first reload", func() bool { // Run has begun to watch
+	wait.For(t, "the first reload", func() bool { // Run has begun to watch
 		asked <- struct{}{}
 		return reported(func(r ReloadReport) bool { return r.Failed == "" })()
 	})
 	write("bad")
-	eventually(t, "the report of a bad file", reported(func(r ReloadReport) bool { return r.Failed == partLoad && r.Error == "line 1: bad" }))
+	wait.For(t, "the report of a bad file", reported(func(r ReloadReport) bool { return r.Failed == partLoad && r.Error == "line 1: bad" }))
 	write("")
-	eventually(t, "the report of an empty file", reported(func(r ReloadReport) bool { return r.Error == "the file is empty" }))
+	wait.For(t, "the report of an empty file", reported(func(r ReloadReport) bool { return r.Error == "the file is empty" }))
 	depth.Store(78)
 	write("good")
-	eventually(t, "the reload", func() bool { // a file that is written in two steps may be loaded twice: the last report does not tell
+	wait.For(t, "the reload", func() bool { // a file that is written in two steps may be loaded twice: the last report does not tell
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		return a.cfg.Hub.MaxDepth == 78

@@ -11,11 +11,12 @@ import (
 	"testing"
 
 	"github.com/ctxgate/ctxgate/config"
+	"github.com/ctxgate/ctxgate/internal/testkit/wait"
 )
 
-// A changed file of a secret is noticed: written in place, put in the place of the old one, or swapped
-// with its folder as Kubernetes does it; also one that only a reload named.
-func TestSecretFilesAreFollowed(t *testing.T) {
+// A changed secret file is noticed: written in place, replaced, or swapped with its directory as
+// Kubernetes does it; also one that only a reload named.
+func TestSecretFilesAreWatched(t *testing.T) {
 	dir, mounted := t.TempDir(), t.TempDir()
 	put := func(path, text string) {
 		t.Helper()
@@ -51,7 +52,7 @@ func TestSecretFilesAreFollowed(t *testing.T) {
 	read := func() (config.Config, error) {
 		loaded, problems := config.Load(file, env)
 		if len(problems) == 0 {
-			problems = loaded.Resolve(env)
+			problems = loaded.ResolveSecrets(env)
 		}
 		files := loaded.SecretFiles()
 		secrets.Store(&files)
@@ -63,7 +64,7 @@ func TestSecretFilesAreFollowed(t *testing.T) {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
-	a, err := New(ctx, cfg, Options{Version: "test", Source: &Source{File: file, Load: read, Secrets: func() []string { return *secrets.Load() }}})
+	a, err := New(ctx, cfg, Options{Version: "test", Source: &ConfigSource{File: file, Load: read, SecretFiles: func() []string { return *secrets.Load() }}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,10 +85,10 @@ func TestSecretFilesAreFollowed(t *testing.T) {
 			return res.StatusCode != http.StatusUnauthorized
 		}
 	}
-	eventually(t, "the first token", admits("first"))
+	wait.For(t, "the first token", admits("first"))
 
 	put(token, "in place")
-	eventually(t, "the token that was written in place", admits("in place"))
+	wait.For(t, "the token that was written in place", admits("in place"))
 	if admits("first")() {
 		t.Error("the old token is still good")
 	}
@@ -95,16 +96,16 @@ func TestSecretFilesAreFollowed(t *testing.T) {
 	if err := os.Rename(token+".new", token); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the token that took the place of the old one", admits("renamed"))
+	wait.For(t, "the token that took the place of the old one", admits("renamed"))
 
 	mount("..v1", "mounted")
 	if err := os.Symlink("..data/token", filepath.Join(mounted, "token")); err != nil {
 		t.Fatal(err)
 	}
 	put(file, "auth_token = 'file:"+filepath.Join(mounted, "token")+"'\n"+rest)
-	eventually(t, "the token that another file holds", admits("mounted"))
+	wait.For(t, "the token that another file holds", admits("mounted"))
 	mount("..v2", "swapped")
-	eventually(t, "the token whose folder was swapped", admits("swapped"))
+	wait.For(t, "the token whose folder was swapped", admits("swapped"))
 	if report, ok := a.LastReload(); !ok || !slices.Equal(report.Applied, []string{"auth_token"}) {
 		t.Errorf("the last reload: %+v", report)
 	}

@@ -14,35 +14,35 @@ import (
 	"github.com/ctxgate/ctxgate/config"
 )
 
-// A file must be quiet for settleTime before it is read again, because editors write in steps; one that
-// is never quiet is read after settleLimit.
+// A changed file is read after it was unchanged for quietTime, because editors write in steps, and after
+// maxQuietWait at the latest.
 const (
-	settleTime  = 100 * time.Millisecond
-	settleLimit = 2 * time.Second
+	quietTime    = 100 * time.Millisecond
+	maxQuietWait = 2 * time.Second
 )
 
-// Source is where new configurations come from.
-type Source struct {
-	File  string                        // read again when it changes
-	Asked <-chan struct{}               // and when somebody asks; may be nil
-	Load  func() (config.Config, error) // reads it, checks it and follows its secrets
+// ConfigSource is where new configurations come from while the gateway runs.
+type ConfigSource struct {
+	File           string                        // watched for changes
+	ReloadRequests <-chan struct{}               // also reloads, such as SIGHUP; may be nil
+	Load           func() (config.Config, error) // reads and validates the file and resolves its secrets
 
 	// Secrets names the files that secrets were read from at the last load: it is loaded again when
 	// one of them changes, too. May be nil.
-	Secrets func() []string
+	SecretFiles func() []string
 
 	mu      sync.Mutex
 	watched map[string]bool // the paths whose changes count
 }
 
-// follow reloads whenever the source changes. The function it gives ends that: when it returns, no
-// configuration is being loaded or applied, and none will be.
-func (a *App) follow(ctx context.Context) (stop func()) {
+// followSource reloads whenever the source changes. When the returned function returns, no configuration
+// is being loaded or applied, and none will be.
+func (a *App) followSource(ctx context.Context) (stop func()) {
 	var wg sync.WaitGroup
 	ctx, cancel := context.WithCancel(ctx)
 	if src := a.opts.Source; src != nil {
-		changed, w := make(chan struct{}, 1), src.open() // before anybody is served: no later change is missed
-		wg.Go(func() { src.watch(ctx, w, changed) })
+		changed, w := make(chan struct{}, 1), src.newWatcher() // before requests are served: no later change is missed
+		wg.Go(func() { src.watchFiles(ctx, w, changed) })
 		wg.Go(func() { a.reloadOn(ctx, w, changed, src) })
 	}
 	return func() {
@@ -52,9 +52,9 @@ func (a *App) follow(ctx context.Context) (stop func()) {
 	}
 }
 
-// reloadOn reloads at each change until ctx ends. A configuration that cannot be loaded is reported
-// and changes nothing; neither does an empty file, for a file is empty while it is being written.
-func (a *App) reloadOn(ctx context.Context, w *fsnotify.Watcher, changed <-chan struct{}, src *Source) {
+// reloadOn reloads at each change until ctx ends. A configuration that cannot be loaded is reported and
+// changes nothing. Neither does an empty file: a file may be empty while it is being written.
+func (a *App) reloadOn(ctx context.Context, w *fsnotify.Watcher, changed <-chan struct{}, src *ConfigSource) {
 	for {
 		select {
 		case <-ctx.Done():
@@ -62,7 +62,7 @@ func (a *App) reloadOn(ctx context.Context, w *fsnotify.Watcher, changed <-chan 
 		case <-changed:
 		}
 		cfg, err := src.Load()
-		src.rewatch(w) // it may name other files now, or links that lead elsewhere
+		src.updateWatches(w) // it may refer to other files now, or symlinks may have changed
 		if info, e := os.Stat(src.File); err == nil && e == nil && info.Size() == 0 {
 			err = errors.New("the file is empty")
 		}
@@ -70,16 +70,16 @@ func (a *App) reloadOn(ctx context.Context, w *fsnotify.Watcher, changed <-chan 
 		case ctx.Err() != nil:
 			return
 		case err != nil:
-			a.reportFailure(err)
+			a.recordLoadFailure(err)
 		default:
 			a.Reload(cfg)
 		}
 	}
 }
 
-// watch says on changed when the file has changed, or somebody asks, and the file is quiet. Without a
-// watcher, asking still works.
-func (s *Source) watch(ctx context.Context, w *fsnotify.Watcher, changed chan<- struct{}) {
+// watchFiles sends on changed after the files have changed, or a reload was requested, and the files are
+// quiet. Without a watcher, requested reloads still work.
+func (s *ConfigSource) watchFiles(ctx context.Context, w *fsnotify.Watcher, changed chan<- struct{}) {
 	var events <-chan fsnotify.Event
 	var failures <-chan error
 	if w != nil {
@@ -89,12 +89,12 @@ func (s *Source) watch(ctx context.Context, w *fsnotify.Watcher, changed chan<- 
 	quiet := time.NewTimer(time.Hour)
 	quiet.Stop()
 	defer quiet.Stop()
-	var first time.Time // change that was not yet passed on
-	settle := func() {
+	var first time.Time // the first change since the last reload
+	restartTimer := func() {
 		if first.IsZero() {
 			first = time.Now()
 		}
-		quiet.Reset(max(0, min(settleTime, settleLimit-time.Since(first))))
+		quiet.Reset(max(0, min(quietTime, maxQuietWait-time.Since(first))))
 	}
 	for {
 		select {
@@ -102,12 +102,12 @@ func (s *Source) watch(ctx context.Context, w *fsnotify.Watcher, changed chan<- 
 			return
 		case e := <-events:
 			if filepath.Base(e.Name) == "..data" || s.isWatched(e.Name) { // how Kubernetes swaps a ConfigMap or a Secret
-				settle()
+				restartTimer()
 			}
 		case err := <-failures:
-			slog.Warn("watching the config file", "error", err)
-		case <-s.Asked:
-			settle()
+			slog.Warn("watching the config file failed; send SIGHUP to reload", "error", err)
+		case <-s.ReloadRequests:
+			restartTimer()
 		case <-quiet.C:
 			first = time.Time{}
 			select {
@@ -118,33 +118,32 @@ func (s *Source) watch(ctx context.Context, w *fsnotify.Watcher, changed chan<- 
 	}
 }
 
-// open begins to watch; nil when that is not possible.
-func (s *Source) open() *fsnotify.Watcher {
+// newWatcher starts watching; nil if that is not possible.
+func (s *ConfigSource) newWatcher() *fsnotify.Watcher {
 	w, err := fsnotify.NewWatcher()
 	if err != nil {
-		s.unwatched(s.File, err)
+		s.warnUnwatched(s.File, err)
 		return nil
 	}
-	s.rewatch(w)
+	s.updateWatches(w)
 	return w
 }
 
-// rewatch watches the config file, the files of its secrets and what they are links to, as they
-// are now. Folders are watched, because editors and secret stores put a new file in the place of
-// the old one.
-func (s *Source) rewatch(w *fsnotify.Watcher) {
+// updateWatches watches the config file, the files of its secrets and the targets of their symlinks, as
+// they are now. It watches directories, because editors and secret stores replace files.
+func (s *ConfigSource) updateWatches(w *fsnotify.Watcher) {
 	if w == nil {
 		return
 	}
 	files := []string{s.File}
-	if s.Secrets != nil {
-		files = append(files, s.Secrets()...)
+	if s.SecretFiles != nil {
+		files = append(files, s.SecretFiles()...)
 	}
-	paths, folders := map[string]bool{}, map[string]bool{}
+	paths, dirs := map[string]bool{}, map[string]bool{}
 	for _, file := range files {
 		path, err := filepath.Abs(file)
 		if err != nil {
-			s.unwatched(file, err)
+			s.warnUnwatched(file, err)
 			continue
 		}
 		paths[path] = true
@@ -153,30 +152,30 @@ func (s *Source) rewatch(w *fsnotify.Watcher) {
 		}
 	}
 	for path := range paths {
-		folders[filepath.Dir(path)] = true
+		dirs[filepath.Dir(path)] = true
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.watched = paths
-	for _, folder := range w.WatchList() {
-		if !folders[folder] {
-			_ = w.Remove(folder) // one that is gone is not watched any more
+	for _, dir := range w.WatchList() {
+		if !dirs[dir] {
+			_ = w.Remove(dir) // the error says that it no longer exists
 		}
-		delete(folders, folder)
+		delete(dirs, dir)
 	}
-	for folder := range folders {
-		if err := w.Add(folder); err != nil {
-			s.unwatched(folder, err)
+	for dir := range dirs {
+		if err := w.Add(dir); err != nil {
+			s.warnUnwatched(dir, err)
 		}
 	}
 }
 
-func (s *Source) isWatched(path string) bool {
+func (s *ConfigSource) isWatched(path string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.watched[path]
 }
 
-func (s *Source) unwatched(path string, err error) {
-	slog.Warn("changes of the configuration or its secrets are not noticed; SIGHUP has them read", "path", path, "error", err)
+func (s *ConfigSource) warnUnwatched(path string, err error) {
+	slog.Warn("changes of the configuration or its secrets are not noticed; send SIGHUP to reload", "path", path, "error", err)
 }

@@ -1,10 +1,8 @@
-// Package auth says who is calling. A [Gate] turns a request's credentials into a [Caller]; the
-// caller travels in the request's context. Today there is one way in, a shared token; the ways
-// to come give the same Caller.
+// Package auth authenticates callers. An [Authenticator] turns a request's credentials into a [Caller],
+// which travels in the request's context. Today the only credential is a shared token.
 //
-// Authentication fails closed: no credential, a wrong one, or an error on the way is a fault of
-// kind Unauthorized, never an anonymous caller. A Caller can only be made here, so that no code
-// path can act for nobody.
+// Authentication fails closed: a missing or wrong credential is a fault of kind Unauthorized, never an
+// anonymous caller. A Caller can only be made here, so no code path can act without one.
 package auth
 
 import (
@@ -20,93 +18,94 @@ import (
 	"github.com/ctxgate/ctxgate/jsonscan"
 )
 
-// DefaultTenant owns what is kept where there is only one user.
+// DefaultTenant owns the stored originals where there is only one tenant.
 const DefaultTenant = "default"
 
-// Config is who may call.
+// Config says who may call.
 type Config struct {
-	// The token every client must send, as "Authorization: Bearer …" or in params.proxy.authToken
-	// of each message; at the model's door also as x-api-key, or as X-Ctxgate-Token beside a
-	// provider's own key. Default empty: whoever can reach the listener may call. On ctxgate stdio
-	// too each request carries it in params.proxy.authToken, unless the process was started with it
-	// in the variable CTXGATE_TOKEN or AUTH_TOKEN: in a client's configuration
-	// "env": {"CTXGATE_TOKEN": "…"}.
+	// The token every client must send, as "Authorization: Bearer …" or in params.proxy.authToken of
+	// each message; at the LLM endpoint also as x-api-key, or as X-Ctxgate-Token beside a provider's own
+	// key. Default empty: everybody who can reach the listener may call. Requests to ctxgate stdio also
+	// carry it in params.proxy.authToken, unless the process was started with it in the variable
+	// CTXGATE_TOKEN or AUTH_TOKEN; in a client's configuration: "env": {"CTXGATE_TOKEN": "…"}.
 	Token secret.Text `key:"auth_token" literal:"ok"`
 }
 
-// Caller is an authenticated client. The zero Caller is nobody.
+// Caller is an authenticated client. The zero Caller is not authenticated.
 type Caller struct {
 	tenant, subject string
-	token           *[sha256.Size]byte // the sum of the token that was shown; nil where none was asked
+	token           *[sha256.Size]byte // the SHA-256 of the token it sent; nil where none is required
 }
 
-// Tenant is whose data the caller may see.
+// Tenant is the tenant whose data the caller may see.
 func (c Caller) Tenant() string { return c.tenant }
 
-// Subject is who the caller is within the tenant.
+// Subject identifies the caller within the tenant.
 func (c Caller) Subject() string { return c.subject }
 
-// Gate checks credentials.
-type Gate struct {
-	token *[sha256.Size]byte // nil: no token is asked
+// Authenticator checks credentials.
+type Authenticator struct {
+	token *[sha256.Size]byte // SHA-256 of the required token; nil: none is required
 }
 
-// New makes a gate. The token must be resolved.
-func New(cfg Config) *Gate {
-	g := &Gate{}
+// New makes an Authenticator. The token must be resolved.
+func New(cfg Config) *Authenticator {
+	a := &Authenticator{}
 	if t := cfg.Token.Reveal(); t != "" {
 		sum := sha256.Sum256([]byte(t))
-		g.token = &sum
+		a.token = &sum
 	}
-	return g
+	return a
 }
 
 var errUnauthorized = fault.New(fault.Unauthorized, "a valid bearer token is required")
 
-// Identify says who sent the request.
-func (g *Gate) Identify(r *http.Request) (Caller, error) {
-	if g.token == nil {
+// Authenticate identifies the sender of a request by its headers.
+func (a *Authenticator) Authenticate(r *http.Request) (Caller, error) {
+	if a.token == nil {
 		return Caller{tenant: DefaultTenant, subject: "anonymous"}, nil
 	}
-	token, ok := bearer(r)
-	who, err := g.Check(token)
+	token, ok := bearerToken(r)
+	who, err := a.AuthenticateToken(token)
 	if !ok {
 		return Caller{}, errUnauthorized
 	}
 	return who, err
 }
 
-// Check says who knows a token. Where no token is asked, whatever was sent is as good as nothing.
-func (g *Gate) Check(token string) (Caller, error) {
-	if g.token == nil {
+// AuthenticateToken identifies the caller that sent a token. Where no token is required, the token is
+// ignored.
+func (a *Authenticator) AuthenticateToken(token string) (Caller, error) {
+	if a.token == nil {
 		return Caller{tenant: DefaultTenant, subject: "anonymous"}, nil
 	}
-	// The sums are compared, so that the time taken tells nothing of the token or its length.
+	// Hashes are compared, so that the time taken reveals nothing of the token or its length.
 	sum := sha256.Sum256([]byte(token))
-	if subtle.ConstantTimeCompare(sum[:], g.token[:]) != 1 {
+	if subtle.ConstantTimeCompare(sum[:], a.token[:]) != 1 {
 		return Caller{}, errUnauthorized
 	}
-	return Caller{tenant: DefaultTenant, subject: "token", token: g.token}, nil
+	return Caller{tenant: DefaultTenant, subject: "token", token: a.token}, nil
 }
 
-// Recheck says whether a caller that another gate let in would be let in by this one: a token that
-// was replaced is not good any more.
-func (g *Gate) Recheck(c Caller) error {
-	if g.token != nil && (c.token == nil || *c.token != *g.token) {
+// Revalidate checks a caller that was authenticated under an earlier configuration: a token that was
+// replaced is no longer valid.
+func (a *Authenticator) Revalidate(c Caller) error {
+	if a.token != nil && (c.token == nil || *c.token != *a.token) {
 		return errUnauthorized
 	}
 	return nil
 }
 
-// tokenKey is how a message names the token that stands in it (A8).
+// tokenKey is the key of a token in a message body (A8).
 const tokenKey = `"authToken"`
 
-// longestToken is the longest token that Find looks at.
-const longestToken = 4 << 10
+// maxToken is the longest token that FindToken reads.
+const maxToken = 4 << 10
 
-// Find looks for a token in the first part of a message, before the message is whole and can be
-// read: whoever knows the token may send the rest. Who sent it is decided when it is read.
-func (g *Gate) Find(head []byte) (Caller, error) {
+// FindToken searches the first part of a message for a valid token, before the message is complete and
+// can be parsed: only a sender with the token may send the rest. The final authentication happens after
+// parsing.
+func (a *Authenticator) FindToken(head []byte) (Caller, error) {
 	for {
 		_, after, found := bytes.Cut(head, []byte(tokenKey))
 		if !found {
@@ -117,15 +116,15 @@ func (g *Gate) Find(head []byte) (Caller, error) {
 		if !ok {
 			continue
 		}
-		if who, err := g.Check(leadingString(bytes.TrimLeft(value, " \t\r\n"))); err == nil {
+		if who, err := a.AuthenticateToken(leadingString(bytes.TrimLeft(value, " \t\r\n"))); err == nil {
 			return who, nil
 		}
 	}
 }
 
-// leadingString is the JSON string that a text begins with; "" when it begins with none.
+// leadingString is the JSON string at the start of a text; "" when there is none.
 func leadingString(text []byte) string {
-	text = text[:min(len(text), longestToken)]
+	text = text[:min(len(text), maxToken)]
 	if len(text) == 0 || text[0] != '"' {
 		return ""
 	}
@@ -134,22 +133,22 @@ func leadingString(text []byte) string {
 		case '\\':
 			i++
 		case '"':
-			return jsonscan.TextOf(text[:i+1])
+			return jsonscan.DecodeString(text[:i+1])
 		}
 	}
 	return ""
 }
 
-// Local is whoever speaks to this process on its stdin. Where a token is asked for, each request, or
-// the environment in which the process was started, must have shown it.
-func Local() Caller { return Caller{tenant: DefaultTenant, subject: "local"} }
+// LocalCaller is the client on stdin. Where a token is required, each request or the environment of the
+// process must have provided it.
+func LocalCaller() Caller { return Caller{tenant: DefaultTenant, subject: "local"} }
 
-// Silent says that a request has no credential in its headers at all.
-func Silent(r *http.Request) bool { return len(r.Header.Values("Authorization")) == 0 }
+// HasNoCredential reports whether a request has no Authorization header at all.
+func HasNoCredential(r *http.Request) bool { return len(r.Header.Values("Authorization")) == 0 }
 
-// bearer is the request's token. Two Authorization headers are none: which one counts is
-// something two readers could disagree on.
-func bearer(r *http.Request) (string, bool) {
+// bearerToken is the request's bearer token. Two Authorization headers count as none: two readers could
+// disagree on which one is meant.
+func bearerToken(r *http.Request) (string, bool) {
 	values := r.Header.Values("Authorization")
 	if len(values) != 1 {
 		return "", false
@@ -160,13 +159,13 @@ func bearer(r *http.Request) (string, bool) {
 
 type contextKey struct{}
 
-// With puts the caller into the context.
-func With(ctx context.Context, c Caller) context.Context {
+// WithCaller adds the caller to the context.
+func WithCaller(ctx context.Context, c Caller) context.Context {
 	return context.WithValue(ctx, contextKey{}, c)
 }
 
-// From takes the caller from the context. A request that did not pass the gate has none.
-func From(ctx context.Context) (Caller, error) {
+// CallerFrom returns the caller of the context, or a fault if the request was not authenticated.
+func CallerFrom(ctx context.Context) (Caller, error) {
 	c, ok := ctx.Value(contextKey{}).(Caller)
 	if !ok || c == (Caller{}) {
 		return Caller{}, errUnauthorized

@@ -10,7 +10,7 @@ import (
 )
 
 // A8, the header form: wrong, missing, doubled and malformed credentials are all refused.
-func TestIdentify(t *testing.T) {
+func TestAuthenticate(t *testing.T) {
 	g := New(Config{Token: secret.Parse("s3cret")})
 	for _, tt := range []struct {
 		headers []string
@@ -33,30 +33,30 @@ func TestIdentify(t *testing.T) {
 		for _, h := range tt.headers {
 			r.Header.Add("Authorization", h)
 		}
-		who, err := g.Identify(r)
+		who, err := g.Authenticate(r)
 		if (err == nil) != tt.ok || !tt.ok && (fault.KindOf(err) != fault.Unauthorized || who != (Caller{})) {
 			t.Errorf("%q: %v, %v", tt.headers, who, err)
 		}
 	}
 }
 
-func TestNoTokenAsked(t *testing.T) {
+func TestNoTokenRequired(t *testing.T) {
 	r, _ := http.NewRequest(http.MethodPost, "/", nil)
-	who, err := New(Config{}).Identify(r)
+	who, err := New(Config{}).Authenticate(r)
 	if err != nil || who.Tenant() != DefaultTenant || who.Subject() != "anonymous" {
 		t.Errorf("%v, %v", who, err)
 	}
 }
 
-// T23: a context without a caller, or with nobody in it, is refused.
-func TestFromFailsClosed(t *testing.T) {
-	for _, ctx := range []context.Context{context.Background(), With(context.Background(), Caller{})} {
-		if _, err := From(ctx); fault.KindOf(err) != fault.Unauthorized {
+// T23: a context without a caller, or with the zero Caller, is refused.
+func TestCallerFromFailsClosed(t *testing.T) {
+	for _, ctx := range []context.Context{context.Background(), WithCaller(context.Background(), Caller{})} {
+		if _, err := CallerFrom(ctx); fault.KindOf(err) != fault.Unauthorized {
 			t.Errorf("got %v", err)
 		}
 	}
 	want := Caller{tenant: "t", subject: "s"}
-	if got, err := From(With(context.Background(), want)); err != nil || got != want {
+	if got, err := CallerFrom(WithCaller(context.Background(), want)); err != nil || got != want {
 		t.Errorf("%v, %v", got, err)
 	}
 }

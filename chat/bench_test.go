@@ -15,11 +15,11 @@ import (
 	"github.com/ctxgate/ctxgate/upstream"
 )
 
-// BenchmarkProxy holds the door against the bare proxy of the standard library.
+// BenchmarkProxy compares the LLM proxy with the standard library's reverse proxy.
 func BenchmarkProxy(b *testing.B) {
 	f := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
-		_, _ = io.WriteString(w, wires["completions"].whole)
+		_, _ = io.WriteString(w, wires["completions"].reply)
 	}))
 	defer f.Close()
 	transport := upstream.NewTransport()
@@ -27,11 +27,11 @@ func BenchmarkProxy(b *testing.B) {
 	target, _ := url.Parse(f.URL)
 	bare := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target) }, Transport: transport}
 	cfg := chat.Settings{Chat: chat.Default(), HTTP: front.Default().HTTP}
-	cfg.Chat.Providers = []chat.Provider{provider("p", "openai", f.URL)}
-	door := chat.New(cfg, chat.Deps{Transport: transport, Meter: meter.New("test", func() (meter.Store, bool) { return meter.Store{}, true })})
+	cfg.Chat.Providers = []chat.Provider{providerConfig("p", "openai", f.URL)}
+	proxy := chat.New(cfg, chat.Deps{Transport: transport, Meter: meter.New("test", func() (meter.StoreStats, bool) { return meter.StoreStats{}, true })})
 	for size, messages := range map[string]int{"2KB": 4, "200KB": 400, "2MB": 4000} {
 		body := `{"model":"m","messages":[` + strings.Repeat(`{"role":"user","content":"`+strings.Repeat("some text\\n", 45)+`"},`, messages) + `{}]}`
-		for name, h := range map[string]http.Handler{"bare": bare, "door": door.Handler(front.NewGuard("127.0.0.1:8000", front.HTTP{}))} {
+		for name, h := range map[string]http.Handler{"bare": bare, "ctxgate": proxy.Handler(front.NewGuard("127.0.0.1:8000", front.HTTP{}))} {
 			b.Run(size+"/"+name, func(b *testing.B) {
 				srv := httptest.NewServer(h)
 				defer srv.Close()

@@ -1,30 +1,28 @@
-// Package chat is the LLM door: a proxy for the APIs of OpenAI and Anthropic that changes nothing
-// it was not told to change.
+// Package chat is the LLM endpoint: a proxy for LLM APIs that masks old tool results and otherwise forwards
+// every byte unchanged.
 //
-// Path through the files: chat.go holds the door and what one configuration decides; enter.go says
-// who is calling and whose credentials are whose; encoding.go reads bodies that are compressed; complete.go is the straight line of one request
-// and should be read first; route.go finds the provider by the model's name; shrink.go lets the
-// request be shortened, history.go masks its old tool results, memory.go remembers what was decided
-// for a conversation, birth.go and newborn.go shorten results when they are first sent, and known.go
-// spares doing that twice; ask.go asks a provider, again if it may, and then its fallbacks;
-// provider.go is one far call, and delivery.go knows how much of it arrived; relay.go passes the reply on as it comes. reading.go lets a model
-// read back what was masked, and rounds.go makes one reply of the rounds that takes. usage.go,
-// events.go and pick.go read in passing what a reply cost, and ledger.go books it; catalog.go lists
-// the models; errors.go and shape.go know the wires.
+// One request, in the order of its path: chat.go holds the proxy and its configuration; credentials.go
+// authenticates the client and splits its headers; request.go is the straight line of one request and should
+// be read first; body.go reads compressed bodies; route.go finds the provider by the model's name; retry.go
+// asks providers, again if it may, then their fallbacks; provider.go makes one provider call; relay.go
+// forwards the reply. wires.go lists the wire shapes, catalog.go the models.
 //
-// Invariants: the body of a request goes out byte for byte as it came, but for the edits of the
-// shrink hook and, where it is offered, what reading back adds. What a provider answers is passed
-// on byte for byte, each piece before the next is read, but for calls of that tool: a client that
-// is slow slows its provider down, and nothing queues. A request is made again only before a byte of a
-// reply was passed on, only within the provider's budget, and only if the provider cannot have executed
-// it: it was not delivered as a whole, or answered by a failure. The gateway's own token goes to no provider, and a client's credentials only to the one that its
-// model names. No key is in a log or an error.
+// Package chat/masking decides which tool results are masked or shortened. readback.go and rounds.go let a model
+// read originals back.
 //
-// When a provider fails before its first byte, it is asked again, then its fallbacks; when all
-// fail, the last answer there was is passed on, or an error in the form of the client's API. When
-// a reply breaks off, the client's connection is aborted: half a reply never looks like a whole
-// one. When the client leaves, the far call ends with it. A shrink hook that panics, or whose
-// edits make no sense, changes nothing.
+// Accounting: usage.go reads what a reply used, ledger.go records what it cost and what masking saved.
+//
+// Invariants: a request body is forwarded byte for byte, except for the edits of the shrinker and what reading
+// back adds. A reply is forwarded byte for byte, each piece before the next is read, except for calls of
+// recover_text: a slow client slows its provider down, and nothing queues. A request is sent again only before
+// a byte of a reply was forwarded, only within the provider's retry budget, and only if the provider cannot
+// have executed it. The gateway's own token goes to no provider, and a client's credentials only to the
+// provider of its model. No key is in a log or an error.
+//
+// Failures: when a provider fails before its first byte, it is asked again, then its fallbacks; when all fail,
+// the client gets the last answer, or an error in the form of its API. When a reply breaks off, the client's
+// connection is aborted, so that half a reply never looks whole. When the client leaves, the provider call is
+// canceled. When the store fails, results are sent whole. A shrinker that panics changes nothing.
 package chat
 
 import (
@@ -38,108 +36,116 @@ import (
 	"github.com/ctxgate/ctxgate/fault"
 	"github.com/ctxgate/ctxgate/front"
 	"github.com/ctxgate/ctxgate/history"
-	"github.com/ctxgate/ctxgate/internal/lately"
+	"github.com/ctxgate/ctxgate/internal/gencache"
 	"github.com/ctxgate/ctxgate/internal/membudget"
 	"github.com/ctxgate/ctxgate/internal/unit"
 	"github.com/ctxgate/ctxgate/limit"
+	"github.com/ctxgate/ctxgate/llm"
+	"github.com/ctxgate/ctxgate/llm/wires"
 	"github.com/ctxgate/ctxgate/meter"
 	"github.com/ctxgate/ctxgate/recall"
 )
 
-// Door serves the LLM APIs.
-type Door struct {
-	deps Deps
-	plan atomic.Pointer[plan]
-	busy limit.Slots                   // requests under way
-	bare *lately.Map[string, struct{}] // replies of which it is known that nothing of them is hidden
+// Proxy serves the LLM APIs.
+type Proxy struct {
+	deps            Deps
+	wires           *wireTable
+	active          atomic.Pointer[activeConfig]
+	inFlight        limit.Slots
+	unhiddenReplies *gencache.Cache[string, struct{}] // replies that have nothing to restore
 
-	recentMemory *membudget.Scope // holds what recent conversations may take
+	cacheMemory *membudget.Scope // reserved for the conversation cache
 
-	unpriced sync.Map // names of providers that cache without a price
+	unpriced sync.Map // names of providers that cache without configured prices; warned about once
 }
 
-const bareMost = 1 << 15
+const maxUnhiddenReplies = 1 << 15
 
-// Deps is what a Door is made of.
+// Deps are the dependencies of a Proxy.
 type Deps struct {
-	Transport http.RoundTripper // must not unpack replies
+	Transport http.RoundTripper // must not decompress replies
 	Meter     *meter.Meter
-	Limiter   *limit.Limiter // of all doors; nil: nobody is limited
-	Shrink    Shrink         // nil: nothing is shrunk
-	Recall    *recall.Recall // nil: nothing can be read back
+	Limiter   *limit.Limiter // of all endpoints; nil: no limit
+	Shrink    Shrinker       // nil: requests are not shrunk
+	Recall    *recall.Recall // nil: originals cannot be read back
 	Budget    *membudget.Budget
+	Wires     []llm.Codec // that are served; nil: all there are
 
-	// MayRead says whether a caller's model may read back what came from an origin. Nil: what came
-	// from requests to the door's own providers.
+	// MayRead says whether a caller's model may read back what came from an origin. Nil: only what came
+	// from requests to the proxy's own providers.
 	MayRead func(auth.Caller, recall.Origin) bool
 }
 
-// Settings is the part of the configuration that a door needs.
+// Settings is the part of the configuration that a Proxy needs.
 type Settings struct {
 	Chat Config
 	HTTP front.HTTP
 	Auth auth.Config
 }
 
-// plan is everything that one configuration decides. A request is served under one plan.
-type plan struct {
+// activeConfig is one configuration with what is derived from it. A request is served under one of them.
+type activeConfig struct {
 	Settings
-	gate      *auth.Gate
-	asks      bool // clients must know a token
-	providers []*provider
-	talks     *history.Recent
+	wires         *wireTable
+	gate          *auth.Authenticator
+	requiresToken bool // clients must send a token
+	providers     []*provider
+	conversations *history.ConversationCache
 }
 
-// New makes a door of a valid configuration whose secrets are resolved.
-func New(s Settings, d Deps) *Door {
-	door := &Door{deps: d, bare: lately.NewMap[string, struct{}](bareMost)}
-	door.Apply(s)
-	return door
+// New makes a proxy from a valid configuration whose secrets are resolved.
+func New(s Settings, d Deps) *Proxy {
+	if d.Wires == nil {
+		d.Wires = wires.All()
+	}
+	px := &Proxy{deps: d, wires: newWireTable(d.Wires), unhiddenReplies: gencache.New[string, struct{}](maxUnhiddenReplies)}
+	px.Apply(s)
+	return px
 }
 
-// Apply puts a new configuration into force: it holds for the handlers made from now on. Requests
-// under way end under the old one.
-func (d *Door) Apply(s Settings) {
+// Apply replaces the configuration for the handlers that are made from now on. Requests in flight end under
+// the old one.
+func (px *Proxy) Apply(s Settings) {
 	s.HTTP.MaxRequestBytes = s.Chat.LLM.MaxRequestBytes
-	old := d.plan.Load()
-	p := &plan{Settings: s, gate: auth.New(s.Auth), asks: s.Auth.Token.Reveal() != ""}
-	if p.talks = old.recent(s.Chat.LLM.RecentBytes); p.talks == nil {
-		p.talks = history.NewRecent(int(d.reserve(int64(s.Chat.LLM.RecentBytes))), maxDepth)
+	old := px.active.Load()
+	p := &activeConfig{Settings: s, wires: px.wires, gate: auth.New(s.Auth), requiresToken: s.Auth.Token.Reveal() != ""}
+	if p.conversations = old.reusableCache(s.Chat.LLM.RecentBytes); p.conversations == nil {
+		p.conversations = history.NewConversationCache(int(px.reserveCacheMemory(int64(s.Chat.LLM.RecentBytes))), maxDepth)
 	}
 	for _, entry := range s.Chat.Providers {
-		p.providers = append(p.providers, d.newProvider(entry, s.Chat.LLM, old))
-		d.deps.Meter.Provider(entry.Name)
+		p.providers = append(p.providers, px.newProvider(entry, s.Chat.LLM, old))
+		px.deps.Meter.AddProvider(entry.Name)
 	}
 	for _, from := range p.providers {
 		for _, name := range from.Fallback {
-			from.spare = append(from.spare, p.named(name))
+			from.fallbacks = append(from.fallbacks, p.providerNamed(name))
 		}
 	}
-	d.plan.Store(p)
+	px.active.Store(p)
 }
 
-// reserve takes the memory of recent conversations from the budget: an eighth of it at the most.
-func (d *Door) reserve(size int64) int64 {
-	d.recentMemory.Release()
-	d.recentMemory = d.deps.Budget.Scope("recent conversations")
-	if total := d.deps.Budget.Stats().Total; total > 0 {
+// reserveCacheMemory reserves memory for the conversation cache: at most an eighth of the budget.
+func (px *Proxy) reserveCacheMemory(size int64) int64 {
+	px.cacheMemory.Release()
+	px.cacheMemory = px.deps.Budget.Scope("recent conversations")
+	if total := px.deps.Budget.Stats().Total; total > 0 {
 		size = min(size, total/8)
 	}
-	if d.recentMemory.Take(size) != nil {
+	if px.cacheMemory.Reserve(size) != nil {
 		return 0
 	}
 	return size
 }
 
-// recent is what p remembers, if that is so much.
-func (p *plan) recent(size unit.Bytes) *history.Recent {
+// reusableCache is the conversation cache of p, if it has this size.
+func (p *activeConfig) reusableCache(size unit.Bytes) *history.ConversationCache {
 	if p == nil || p.Chat.LLM.RecentBytes != size {
 		return nil
 	}
-	return p.talks
+	return p.conversations
 }
 
-func (p *plan) named(name string) *provider {
+func (p *activeConfig) providerNamed(name string) *provider {
 	if p == nil {
 		return nil
 	}
@@ -150,32 +156,38 @@ func (p *plan) named(name string) *provider {
 	return p.providers[at]
 }
 
-// Serves says whether a path is one of the door's.
-func Serves(path string) bool { return strings.HasPrefix(path, "/v1/") || path == "/chat/completions" }
+// Serves says whether a path belongs to one of the LLM APIs.
+func (px *Proxy) Serves(path string) bool { return px.wires.serves(path) }
 
-// Handler serves the paths of the door behind a listener's guard, as the configuration has it now.
-func (d *Door) Handler(guard *front.Guard) http.Handler {
-	p := d.plan.Load()
+// Handler serves the LLM endpoint behind a listener's guard, under the current configuration.
+func (px *Proxy) Handler(guard *front.Guard) http.Handler {
+	p, refuse := px.active.Load(), px.wires.refuse
 	mux := http.NewServeMux()
-	for path, e := range endpoints {
-		mux.HandleFunc("POST "+path, d.complete(p, e))
-		mux.HandleFunc(path, only(http.MethodPost))
+	for path, e := range px.wires.endpoints {
+		mux.HandleFunc("POST "+path, px.handleEndpoint(p, e))
+		mux.HandleFunc(path, px.allowOnly(http.MethodPost))
 	}
-	mux.HandleFunc("GET /v1/models", d.listModels(p))
-	mux.HandleFunc("GET /v1/models/{id...}", d.showModel(p))
-	mux.HandleFunc("/v1/models", only(http.MethodGet))
-	mux.HandleFunc("/v1/models/{id...}", only(http.MethodGet))
+	mux.HandleFunc("GET /v1/models", px.handleModelList(p))
+	mux.HandleFunc("GET /v1/models/{id...}", px.handleModel(p))
+	mux.HandleFunc("/v1/models", px.allowOnly(http.MethodGet))
+	mux.HandleFunc("/v1/models/{id...}", px.allowOnly(http.MethodGet))
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		Refuse(w, r, fault.New(fault.NotFound, "there is nothing at this path"))
+		px.wires.refuse(w, r, fault.New(fault.NotFound, "there is nothing at this path"))
 	})
-	// The chain of every door, but for who is let in: here a credential may be the provider's.
-	return front.Wrap(mux, front.Identified, front.Logged, front.Recovered(Refuse), front.Direct(Refuse),
-		guard.Stage(Refuse), p.authenticated, front.Budgeted(d.deps.Budget, Refuse), front.Limited(p.HTTP))
+	// The chain of every endpoint except for authentication: here a credential may be the provider's.
+	return front.Wrap(mux, front.RequestID, front.AccessLog, front.Recover(refuse), front.RequireCleanPath(refuse),
+		guard.Protect(refuse), p.authenticated, front.ChargeMemory(px.deps.Budget, refuse), front.LimitBody(p.HTTP))
 }
 
-func only(method string) http.HandlerFunc {
+func (px *Proxy) allowOnly(method string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
+		// Codex tries a websocket first. At 426 it uses POST at once; at 405 it tries six more times.
+		if strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
+			w.Header().Set("Upgrade", "HTTP/1.1")
+			px.wires.refuseWith(w, r, http.StatusUpgradeRequired, fault.New(fault.InvalidRequest, "websockets are not served here; send "+method+" requests"))
+			return
+		}
 		w.Header().Set("Allow", method)
-		refuse(w, r, http.StatusMethodNotAllowed, fault.New(fault.Invalid, "only "+method+" is served here"))
+		px.wires.refuseWith(w, r, http.StatusMethodNotAllowed, fault.New(fault.InvalidRequest, "only "+method+" is served here"))
 	}
 }

@@ -8,46 +8,47 @@ import (
 	"strings"
 )
 
-// piece is some bytes of a request. The text of a tool's result is one of its own, so that a test can
-// say of what the provider got which bytes are the client's, without reading any JSON.
+// piece is a part of a request. The text of a tool result is a piece of its own, so that a test can compare what
+// the provider got byte by byte without reading any JSON.
 type piece struct {
-	raw    string // as it stands in the request
-	result string // the id of the call whose result it is; "" for all else
-	first  bool   // the first block of that result
-	plain  bool   // that result may be masked: it is text, and no error
-	path   string // a path that its text names
-	marks  bool   // a cache_control may stand here
+	raw      string // its bytes in the request
+	result   string // call id if this is the text of a result, else ""
+	first    bool   // the first block of that result
+	maskable bool   // the result is only text, and not an error
+	isList   bool   // of one text, which only the profile agents masks
+	path     string // a file path in its text
+	mayMark  bool   // a cache_control may be put here
 }
 
-// step is what comes between two requests of a client.
+// step is what a client adds between two requests.
 type step struct {
-	pieces []piece
-	turn   bool   // a tool turn
-	said   string // what the model or the user says in it
+	pieces     []piece
+	isToolTurn bool   // the model calls tools
+	text       string // of the model and the user
 }
 
-// dialogue is a generated conversation in one shape. A client sends head, the steps so far, and foot.
+// dialogue is a generated conversation in one wire format. A request is head, the steps so far, and foot.
 type dialogue struct {
-	path, kind string
-	rnd        *rand.Rand
-	head, foot string
-	steps      []step
-	calls      int
-	habit      habit
+	path, kind    string
+	rnd           *rand.Rand
+	head, foot    string
+	steps         []step
+	calls         int
+	markPlacement markPlacement
 }
 
-// habit is where a client puts its cache_control, anew in every request.
-type habit uint8
+// markPlacement is where a client puts its cache_control in each request.
+type markPlacement uint8
 
 const (
-	nowhereAtAll habit = iota
-	lastStep           // as coding agents do
+	noMarks  markPlacement = iota
+	lastStep               // as coding agents do
 	lastTwo
-	everyThird // of the steps, the last of these: it stands still, and then jumps
+	everyThird // the last step whose index divides by three: it moves every three steps
 )
 
-// marks says whether step i of n carries one.
-func (h habit) marks(i, n int) bool {
+// marks reports whether step i of n carries a cache_control.
+func (h markPlacement) marks(i, n int) bool {
 	switch h {
 	case lastStep:
 		return i == n-1
@@ -55,26 +56,26 @@ func (h habit) marks(i, n int) bool {
 		return i >= n-2
 	case everyThird:
 		return i == (n-1)/3*3
-	case nowhereAtAll:
+	case noMarks:
 	}
 	return false
 }
 
 const ephemeral = `,"cache_control":{"type":"ephemeral"}`
 
-func literal(s string) string {
+func jsonString(s string) string {
 	out, _ := json.Marshal(s)
 	return string(out)
 }
 
-// newDialogue makes a conversation of so many tool turns, with what makes trouble now and then:
-// parallel calls, thinking, pictures, lists of blocks, empty and short results, errors, odd names.
+// newDialogue generates a conversation of some tool turns, with difficult parts now and then: parallel calls,
+// thinking, images, lists of blocks, empty and short results, errors, odd names.
 func newDialogue(path string, seed uint64, turns int) *dialogue {
 	d := &dialogue{path: path, kind: "openai", rnd: rand.New(rand.NewPCG(seed, 23)), foot: `],"stream":true}`}
-	system := literal("You are an agent. " + strings.Repeat("Be brief. ", d.rnd.IntN(4)))
+	system := jsonString("You are an agent. " + strings.Repeat("Be brief. ", d.rnd.IntN(4)))
 	switch path {
 	case "/v1/messages":
-		d.kind, d.habit = "anthropic", habit(d.rnd.IntN(4))
+		d.kind, d.markPlacement = "anthropic", markPlacement(d.rnd.IntN(4))
 		d.head = `{"max_tokens":99,"model":"m-1","system":[{"type":"text","text":` + system + ephemeral + `}],"messages":[`
 		d.foot = "]\n, \"stream\" : true}"
 	case "/v1/responses":
@@ -83,43 +84,45 @@ func newDialogue(path string, seed uint64, turns int) *dialogue {
 		d.head = `{"messages": [{"role":"system","content":` + system + `}, `
 		d.foot = `],"stream":true,"model":"m-1","tools":[]}`
 	}
-	d.user("Please fix src/pkg/file_0.go")
+	d.addUserMessage("Please fix src/pkg/file_0.go")
 	for range turns {
-		d.turn()
+		d.addToolTurn()
 		if d.rnd.IntN(6) == 0 {
-			d.user("Go on with " + d.anyPath())
+			d.addUserMessage("Go on with " + d.randomPath())
 		}
 	}
 	return d
 }
 
-func (d *dialogue) anyPath() string { return fmt.Sprintf("src/pkg/file_%d.go", d.rnd.IntN(d.calls+1)) }
+func (d *dialogue) randomPath() string {
+	return fmt.Sprintf("src/pkg/file_%d.go", d.rnd.IntN(d.calls+1))
+}
 
-func (d *dialogue) add(s step) {
+func (d *dialogue) addStep(s step) {
 	if len(d.steps) > 0 {
 		s.pieces = append([]piece{{raw: ", "}}, s.pieces...)
 	}
 	d.steps = append(d.steps, s)
 }
 
-// user: the model has said something, and the user answers.
-func (d *dialogue) user(text string) {
-	s := step{said: text}
+// addUserMessage adds a final answer of the model, if any, and the user's next message.
+func (d *dialogue) addUserMessage(text string) {
+	s := step{text: text}
 	if len(d.steps) > 0 {
-		done := "Done with " + d.anyPath()
-		s.said += " " + done
-		s.pieces = append(s.pieces, piece{raw: `{"role":"assistant","content":` + literal(done) + `},`})
+		done := "Done with " + d.randomPath()
+		s.text += " " + done
+		s.pieces = append(s.pieces, piece{raw: `{"role":"assistant","content":` + jsonString(done) + `},`})
 	}
 	if d.path == "/v1/messages" {
-		s.pieces = append(s.pieces, piece{raw: `{"role":"user","content":[{"type":"text","text":` + literal(text)}, piece{marks: true}, piece{raw: `}]}`})
+		s.pieces = append(s.pieces, piece{raw: `{"role":"user","content":[{"type":"text","text":` + jsonString(text)}, piece{mayMark: true}, piece{raw: `}]}`})
 	} else {
-		s.pieces = append(s.pieces, piece{raw: `{"role":"user","content":` + literal(text) + `}`})
+		s.pieces = append(s.pieces, piece{raw: `{"role":"user","content":` + jsonString(text) + `}`})
 	}
-	d.add(s)
+	d.addStep(s)
 }
 
-// answer is what one call gives.
-type answer struct {
+// toolResult is the result of one call.
+type toolResult struct {
 	id, name string
 	texts    []string
 	image    bool
@@ -127,9 +130,9 @@ type answer struct {
 	path     string
 }
 
-func (d *dialogue) answer() answer {
+func (d *dialogue) randomResult() toolResult {
 	d.calls++
-	a := answer{
+	a := toolResult{
 		id: fmt.Sprintf("call_%d", d.calls), name: []string{"read_file", "grep", `odd"\name`}[d.rnd.IntN(3)],
 		image: d.rnd.IntN(15) == 0, path: fmt.Sprintf("src/pkg/file_%d.go", d.calls),
 	}
@@ -147,39 +150,41 @@ func (d *dialogue) answer() answer {
 	return a
 }
 
-// turn: the model calls tools, and the tools answer.
-func (d *dialogue) turn() {
-	var list []answer
+// addToolTurn adds a step in which the model calls tools and gets their results.
+func (d *dialogue) addToolTurn() {
+	var list []toolResult
 	for range 1 + d.rnd.IntN(3)*d.rnd.IntN(2) {
-		list = append(list, d.answer())
+		list = append(list, d.randomResult())
 	}
-	said := ""
+	preamble := ""
 	if d.rnd.IntN(2) == 0 {
-		said = "Let me see " + d.anyPath()
+		preamble = "Let me see " + d.randomPath()
 	}
-	s := step{turn: true, said: said}
+	s := step{isToolTurn: true, text: preamble}
 	switch d.path {
 	case "/v1/messages":
-		s.pieces = d.messages(said, list)
+		s.pieces = d.messagesPieces(preamble, list)
 	case "/v1/responses":
-		s.pieces = d.items(said, list)
+		s.pieces = d.responsesPieces(preamble, list)
 	default:
-		s.pieces = d.chat(said, list)
+		s.pieces = d.chatPieces(preamble, list)
 	}
-	d.add(s)
+	d.addStep(s)
 }
 
-func (d *dialogue) chat(said string, list []answer) []piece {
+func (d *dialogue) chatPieces(preamble string, list []toolResult) []piece {
 	var use []string
 	for _, a := range list {
-		use = append(use, fmt.Sprintf(`{"id":%q,"type":"function","function":{"name":%s,"arguments":"{}"}}`, a.id, literal(a.name)))
+		use = append(use, fmt.Sprintf(`{"id":%q,"type":"function","function":{"name":%s,"arguments":"{}"}}`, a.id, jsonString(a.name)))
 	}
-	out := []piece{{raw: fmt.Sprintf(`{"role":"assistant","content":%s,"tool_calls":[%s]}`, literal(said), strings.Join(use, ", "))}}
+	out := []piece{{raw: fmt.Sprintf(`{"role":"assistant","content":%s,"tool_calls":[%s]}`, jsonString(preamble), strings.Join(use, ", "))}}
 	for _, a := range list {
 		text := strings.Join(a.texts, "\n")
 		lead := fmt.Sprintf(`,{"role":"tool","tool_call_id":%q, "content":`, a.id)
-		if a.image { // a list, which the document leaves alone
-			out = append(out, piece{raw: lead + `[{"type":"text","text":` + literal(text) + `}]}`})
+		if a.image { // a list: in this format only the profile agents masks it
+			text := a.piece(text, true)
+			text.isList = true
+			out = append(out, piece{raw: lead + `[{"type":"text","text":`}, text, piece{raw: `}]}`})
 			continue
 		}
 		out = append(out, piece{raw: lead}, a.piece(text, true), piece{raw: "}"})
@@ -187,21 +192,21 @@ func (d *dialogue) chat(said string, list []answer) []piece {
 	return out
 }
 
-// piece is a text of the answer, as JSON.
-func (a answer) piece(text string, first bool) piece {
-	return piece{raw: literal(text), result: a.id, first: first, plain: !a.image && !a.failed, path: a.path}
+// piece returns a text of the result as a JSON string.
+func (a toolResult) piece(text string, first bool) piece {
+	return piece{raw: jsonString(text), result: a.id, first: first, maskable: !a.image && !a.failed, path: a.path}
 }
 
-func (d *dialogue) messages(said string, list []answer) []piece {
+func (d *dialogue) messagesPieces(preamble string, list []toolResult) []piece {
 	blocks := []string{}
 	if d.rnd.IntN(2) == 0 {
 		blocks = append(blocks, `{"type":"thinking","thinking":"hm «é»","signature":"c2lnbmVk"}`)
 	}
-	if said != "" {
-		blocks = append(blocks, `{"type":"text","text":`+literal(said)+`}`)
+	if preamble != "" {
+		blocks = append(blocks, `{"type":"text","text":`+jsonString(preamble)+`}`)
 	}
 	for _, a := range list {
-		blocks = append(blocks, fmt.Sprintf(`{"type":"tool_use","id":%q,"name":%s,"input":{}}`, a.id, literal(a.name)))
+		blocks = append(blocks, fmt.Sprintf(`{"type":"tool_use","id":%q,"name":%s,"input":{}}`, a.id, jsonString(a.name)))
 	}
 	out := []piece{{raw: `{"role":"assistant","content":[` + strings.Join(blocks, ",") + `]},{"role":"user","content":[`}}
 	for i, a := range list {
@@ -209,17 +214,17 @@ func (d *dialogue) messages(said string, list []answer) []piece {
 			out = append(out, piece{raw: ","})
 		}
 		out = append(out, piece{raw: fmt.Sprintf(`{"type":"tool_result","tool_use_id":%q,"is_error":%v,"content":`, a.id, a.failed)})
-		out = append(out, d.blocks(a, `"text"`, `{"type":"image","source":{"type":"base64","media_type":"image/png","data":"AAAA"}}`)...)
+		out = append(out, d.resultPieces(a, `"text"`, `{"type":"image","source":{"type":"base64","media_type":"image/png","data":"AAAA"}}`)...)
 		if i == len(list)-1 {
-			out = append(out, piece{marks: true})
+			out = append(out, piece{mayMark: true})
 		}
 		out = append(out, piece{raw: "}"})
 	}
 	return append(out, piece{raw: "]}"})
 }
 
-// blocks is an answer as one text or as a list.
-func (d *dialogue) blocks(a answer, kind, image string) []piece {
+// resultPieces returns a result as one text or as a list of blocks.
+func (d *dialogue) resultPieces(a toolResult, kind, image string) []piece {
 	if len(a.texts) == 1 && !a.image && d.rnd.IntN(2) == 0 {
 		return []piece{a.piece(a.texts[0], true)}
 	}
@@ -240,34 +245,34 @@ func (d *dialogue) blocks(a answer, kind, image string) []piece {
 	return append(out, piece{raw: "]"})
 }
 
-func (d *dialogue) items(said string, list []answer) []piece {
+func (d *dialogue) responsesPieces(preamble string, list []toolResult) []piece {
 	var out []piece
 	if d.rnd.IntN(2) == 0 {
 		out = append(out, piece{raw: `{"type":"reasoning","summary":[],"encrypted_content":"Zm9v"},`})
 	}
-	if said != "" {
-		out = append(out, piece{raw: `{"type":"message","role":"assistant","content":[{"type":"output_text","text":` + literal(said) + `}]},`})
+	if preamble != "" {
+		out = append(out, piece{raw: `{"type":"message","role":"assistant","content":[{"type":"output_text","text":` + jsonString(preamble) + `}]},`})
 	}
 	for _, a := range list {
-		out = append(out, piece{raw: fmt.Sprintf(`{"type":"function_call","call_id":%q,"name":%s,"arguments":"{}"},`, a.id, literal(a.name))})
+		out = append(out, piece{raw: fmt.Sprintf(`{"type":"function_call","call_id":%q,"name":%s,"arguments":"{}"},`, a.id, jsonString(a.name))})
 	}
 	for i, a := range list {
 		if i > 0 {
 			out = append(out, piece{raw: ","})
 		}
 		out = append(out, piece{raw: fmt.Sprintf(`{"type":"function_call_output","call_id":%q,"output":`, a.id)})
-		out = append(out, d.blocks(a, `"input_text"`, `{"type":"input_image","image_url":"data:"}`)...)
+		out = append(out, d.resultPieces(a, `"input_text"`, `{"type":"input_image","image_url":"data:"}`)...)
 		out = append(out, piece{raw: "}"})
 	}
 	return out
 }
 
-// request is what the client sends after so many steps.
+// request returns what the client sends after n steps.
 func (d *dialogue) request(n int) []piece {
 	out := []piece{{raw: d.head}}
 	for i, s := range d.steps[:n] {
 		for _, p := range s.pieces {
-			if p.marks && d.habit.marks(i, n) {
+			if p.mayMark && d.markPlacement.marks(i, n) {
 				p.raw = ephemeral
 			}
 			out = append(out, p)
@@ -276,7 +281,7 @@ func (d *dialogue) request(n int) []piece {
 	return append(out, piece{raw: d.foot})
 }
 
-func join(pieces []piece) string {
+func joinPieces(pieces []piece) string {
 	var b strings.Builder
 	for _, p := range pieces {
 		b.WriteString(p.raw)
@@ -284,11 +289,11 @@ func join(pieces []piece) string {
 	return b.String()
 }
 
-// turns counts the tool turns of the first steps.
-func (d *dialogue) turns(n int) int {
+// turnCount counts the tool turns among the first n steps.
+func (d *dialogue) turnCount(n int) int {
 	t := 0
 	for _, s := range d.steps[:n] {
-		if s.turn {
+		if s.isToolTurn {
 			t++
 		}
 	}

@@ -12,32 +12,32 @@ import (
 	"github.com/ctxgate/ctxgate/chat"
 )
 
-// executor is a provider that counts what it executes: every request that it has as a whole. how says
-// of each connection, in order, what it does; the last goes on.
-type executor struct {
+// countingProvider is a provider that counts the requests it executes: those it has received completely. Each
+// connection gets the next behavior; the last one repeats.
+type countingProvider struct {
 	net.Listener
 	executed atomic.Int64
 }
 
-type conduct int
+type connBehavior int
 
 const (
-	answers200   conduct = iota
-	closesUnread         // reads nothing, and ends the connection
-	closesHalf           // ends it in the middle of the request
-	executesOnly         // executes the request, and ends the connection without a word
-	executesHead         // executes the request, and ends the connection after the head of its answer
+	answers200   connBehavior = iota
+	closesUnread              // closes the connection without reading
+	closesHalf                // closes it in the middle of the request
+	executesOnly              // executes the request and closes without a response
+	executesHead              // executes the request and closes after the response header
 	declines429
 	fails500
 )
 
-func newExecutor(t *testing.T, how ...conduct) *executor {
+func newCountingProvider(t *testing.T, how ...connBehavior) *countingProvider {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := &executor{Listener: l}
+	e := &countingProvider{Listener: l}
 	t.Cleanup(func() { _ = l.Close() })
 	go func() {
 		for i := 0; ; i++ {
@@ -51,7 +51,7 @@ func newExecutor(t *testing.T, how ...conduct) *executor {
 	return e
 }
 
-func (e *executor) serve(conn net.Conn, how conduct) {
+func (e *countingProvider) serve(conn net.Conn, how connBehavior) {
 	defer conn.Close()
 	reset := func() {
 		if tcp, ok := conn.(*net.TCPConn); ok {
@@ -94,51 +94,50 @@ func (e *executor) serve(conn net.Conn, how conduct) {
 	}
 }
 
-// A request is made again where the provider cannot have executed it: it was not delivered as a whole,
-// or the provider answered that it failed or would not. One that was delivered and not answered may have
-// been executed, and billed: it is made again only by the client, or where the client says that twice is
-// as good as once. A configured fallback is asked all the same.
+// A request is retried only if the provider cannot have executed it: it was not delivered completely, or the
+// provider answered that it failed or refused. A request that was delivered and not answered may have been
+// executed and billed: it is retried only with an Idempotency-Key. A configured fallback is tried in any case.
 func TestARequestIsExecutedAtMostOnce(t *testing.T) {
 	small := wires["completions"].request(false)
 	large := `{"model":"m-1","messages":[{"role":"user","content":"` + strings.Repeat("x", 8<<20) + `"}]}`
 	for name, tt := range map[string]struct {
-		how      []conduct
-		body     string
-		key      string // Idempotency-Key
-		spare    bool   // there is a fallback
-		status   int
-		executed int64 // by the first
-		more     int64 // by the fallback
+		how              []connBehavior
+		body             string
+		key              string // Idempotency-Key
+		fallback         bool
+		status           int
+		executed         int64 // by the first provider
+		fallbackExecuted int64
 	}{
-		"not read":                   {how: []conduct{closesUnread, answers200}, body: large, status: 200, executed: 1},
-		"half of it was read":        {how: []conduct{closesHalf, answers200}, body: large, status: 200, executed: 1},
-		"declined":                   {how: []conduct{declines429, answers200}, body: small, status: 200, executed: 1},
-		"failed":                     {how: []conduct{fails500, answers200}, body: small, status: 200, executed: 1},
-		"executed, no answer":        {how: []conduct{executesOnly, answers200}, body: small, status: 502, executed: 1},
-		"executed, no answer, large": {how: []conduct{executesOnly, answers200}, body: large, status: 502, executed: 1},
-		"executed, only a head":      {how: []conduct{executesHead, answers200}, body: small, status: 502, executed: 1},
-		"executed, twice is fine":    {how: []conduct{executesOnly, answers200}, body: small, key: "k1", status: 200, executed: 2},
-		"executed, and a fallback":   {how: []conduct{executesOnly}, body: small, spare: true, status: 200, executed: 1, more: 1},
+		"not read":                   {how: []connBehavior{closesUnread, answers200}, body: large, status: 200, executed: 1},
+		"half of it was read":        {how: []connBehavior{closesHalf, answers200}, body: large, status: 200, executed: 1},
+		"declined":                   {how: []connBehavior{declines429, answers200}, body: small, status: 200, executed: 1},
+		"failed":                     {how: []connBehavior{fails500, answers200}, body: small, status: 200, executed: 1},
+		"executed, no answer":        {how: []connBehavior{executesOnly, answers200}, body: small, status: 502, executed: 1},
+		"executed, no answer, large": {how: []connBehavior{executesOnly, answers200}, body: large, status: 502, executed: 1},
+		"executed, only a head":      {how: []connBehavior{executesHead, answers200}, body: small, status: 502, executed: 1},
+		"executed, idempotency key":  {how: []connBehavior{executesOnly, answers200}, body: small, key: "k1", status: 200, executed: 2},
+		"executed, fallback":         {how: []connBehavior{executesOnly}, body: small, fallback: true, status: 200, executed: 1, fallbackExecuted: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			one, two := newExecutor(t, tt.how...), newExecutor(t, answers200)
-			entries := []chat.Provider{provider("one", "openai", "http://"+one.Addr().String())}
-			if tt.spare {
+			one, two := newCountingProvider(t, tt.how...), newCountingProvider(t, answers200)
+			entries := []chat.Provider{providerConfig("one", "openai", "http://"+one.Addr().String())}
+			if tt.fallback {
 				entries[0].Fallback = []string{"two"}
-				entries = append(entries, provider("two", "openai", "http://"+two.Addr().String(), func(p *chat.Provider) { p.Models = []string{"other"} }))
+				entries = append(entries, providerConfig("two", "openai", "http://"+two.Addr().String(), func(p *chat.Provider) { p.Models = []string{"other"} }))
 			}
-			g := open(t, entries)
-			head := http.Header{}
+			g := newGateway(t, entries)
+			header := http.Header{}
 			if tt.key != "" {
-				head.Set("Idempotency-Key", tt.key)
+				header.Set("Idempotency-Key", tt.key)
 			}
-			resp, body := g.post(t, "/v1/chat/completions", tt.body, head)
+			resp, body := g.post(t, "/v1/chat/completions", tt.body, header)
 			if resp.StatusCode != tt.status || tt.status == 502 && !strings.Contains(body, "may have been executed") {
 				t.Errorf("got %d %.200s", resp.StatusCode, body)
 			}
-			if a, b := one.executed.Load(), two.executed.Load(); a != tt.executed || b != tt.more {
-				t.Errorf("executed %d and %d times, want %d and %d", a, b, tt.executed, tt.more)
+			if a, b := one.executed.Load(), two.executed.Load(); a != tt.executed || b != tt.fallbackExecuted {
+				t.Errorf("executed %d and %d times, want %d and %d", a, b, tt.executed, tt.fallbackExecuted)
 			}
 		})
 	}

@@ -1,31 +1,41 @@
 package chat
 
-import "net/http"
+import (
+	"net/http"
 
-// Observe reads a reply in passing, in pieces of size bytes.
-func Observe(path string, stream bool, text string, size int) (Usage, string, bool) {
+	"github.com/ctxgate/ctxgate/llm"
+	"github.com/ctxgate/ctxgate/llm/wires"
+)
+
+// AllWires returns the wire formats of llm/wires; the tests use the name wires for something else.
+var AllWires = wires.All
+
+var allWires = newWireTable(AllWires())
+
+// ServesPath and Refuse are those of a proxy for all wire formats.
+var (
+	ServesPath = allWires.serves
+	Refuse     = allWires.refuse
+)
+
+// Observe feeds a reply to the usage observer in pieces of size bytes. A path that is not served has no
+// usage.
+func Observe(path string, stream bool, text string, size int) (llm.Usage, string, bool) {
 	resp := &http.Response{StatusCode: http.StatusOK, Header: http.Header{}}
 	if stream {
 		resp.Header.Set("Content-Type", "text/event-stream")
 	}
-	e := endpoints[path]
-	e.talk = true
-	o := newObserver(e, resp)
+	o := newObserver(allWires.endpoints[path], resp)
 	for len(text) > 0 {
 		n := min(size, len(text))
 		o.write([]byte(text[:n]))
 		text = text[n:]
 	}
-	used, ok := o.usage()
-	return used, o.model(), ok
+	return o.usage()
 }
 
-// Fits and RootOf are told here alone.
+// RootOf and Status are exported for the tests.
 var (
-	Fits   = fits
-	RootOf = rootOf
+	RootOf = apiRoot
 	Status = status
 )
-
-// ErrorText is an error in one of the two forms.
-var ErrorText = appendError

@@ -15,65 +15,66 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/ctxgate/ctxgate/chat"
-	"github.com/ctxgate/ctxgate/internal/llmtest"
+	"github.com/ctxgate/ctxgate/chat/masking"
 	"github.com/ctxgate/ctxgate/internal/secret"
+	"github.com/ctxgate/ctxgate/internal/testkit/fakeprovider"
 )
 
-// failures are the rows of the table of failures in docs/chat.md, by words of their first column,
-// and what proves each. A test for one of them says its words.
+// failures maps each row of the failure table in docs/llm-proxy.md, by the start of its first column, to its
+// test.
 var failures = map[string]func(*testing.T){
 	"the provider cannot be reached":      testProviderFails,
 	"the connection ends after the":       testProviderDoesNotAnswer,
 	"a reply breaks off":                  testReplyBreaksOff,
-	"the client leaves":                   testClientLeaves,
+	"the client disconnects":              testClientLeaves,
 	"the client is slow":                  testClientIsSlow,
 	"no first byte within":                testProviderIsSilent,
 	"masking panics, or a request cannot": testMaskingPanics,
-	"originals cannot be kept":            testOriginalsCannotBeKept,
+	"originals cannot be stored":          testOriginalsCannotBeStored,
 }
 
-// Each row of the table in docs/chat.md ends as it says, and leaves nothing behind.
+// Each row of the failure table in docs/llm-proxy.md holds and leaks no goroutine.
 func TestFailureTable(t *testing.T) {
-	text, err := os.ReadFile("../docs/chat.md")
+	text, err := os.ReadFile("../docs/llm-proxy.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, table, _ := strings.Cut(string(text), "## When something fails\n")
 	table, _, _ = strings.Cut(table, "\n## ")
-	proven := 0
+	tested := 0
 	for line := range strings.Lines(table) {
 		row, ok := strings.CutPrefix(line, "| ")
 		if !ok || strings.HasPrefix(row, "| ") {
 			continue
 		}
 		found := false
-		for words, prove := range failures {
-			if strings.HasPrefix(row, words) {
-				found, proven = true, proven+1
-				t.Run(words, func(t *testing.T) { cleanly(t, prove) })
+		for start, test := range failures {
+			if strings.HasPrefix(row, start) {
+				found, tested = true, tested+1
+				t.Run(start, func(t *testing.T) { runWithoutLeaks(t, test) })
 			}
 		}
 		if !found {
 			t.Errorf("no test for the row %q", row)
 		}
 	}
-	if proven != len(failures) {
-		t.Errorf("%d rows of %d were found in the table", proven, len(failures))
+	if tested != len(failures) {
+		t.Errorf("%d rows of %d were found in the table", tested, len(failures))
 	}
 }
 
-// cleanly runs a test, and then looks whether anything goes on.
-func cleanly(t *testing.T, run func(*testing.T)) {
+// runWithoutLeaks runs a test and then checks that no goroutine is left.
+func runWithoutLeaks(t *testing.T, run func(*testing.T)) {
 	t.Helper()
 	old := goleak.IgnoreCurrent()
-	t.Run("ends", run)
+	t.Run("case", run)
 	if err := goleak.Find(old); err != nil {
 		t.Error(err)
 	}
 }
 
-// inEachShape runs a test in each shape, beside the others: most of what they do is wait.
-func inEachShape(t *testing.T, run func(t *testing.T, w wire)) {
+// forEachWire runs a test for each wire format, in parallel: they mostly wait.
+func forEachWire(t *testing.T, run func(t *testing.T, w wire)) {
 	t.Helper()
 	for name, w := range wires {
 		t.Run(name, func(t *testing.T) {
@@ -83,38 +84,37 @@ func inEachShape(t *testing.T, run func(t *testing.T, w wire)) {
 	}
 }
 
-// maskingGate is a gateway that masks the results of all turns but the last two.
-func maskingGate(t *testing.T, providers ...chat.Provider) *gate {
+// newMaskingGateway returns a gateway that masks the results of all turns but the last two.
+func newMaskingGateway(t *testing.T, providers ...chat.Provider) *gateway {
 	t.Helper()
-	return open(t, providers, masking(keeper(t, nil), rolling))
+	return newGateway(t, providers, withMasking(newRecall(t, nil), twoTurnWindow))
 }
 
-// isMasked says whether a body is a conversation of five turns with its old results masked.
+// isMasked reports whether a body is a conversation of five turns with its three old results masked.
 func isMasked(body []byte) bool { return len(placeholder.FindAll(body, -1)) == 3 }
 
-// A provider that had the request and hung up is not asked again; its fallback is.
+// A provider that hung up after the whole request is not called again; its fallback is.
 func testProviderDoesNotAnswer(t *testing.T) {
-	inEachShape(t, func(t *testing.T, w wire) {
-		one, two := newFar(t, hangsUp), newFar(t, says(http.StatusOK, w.whole))
-		resp, body := maskingGate(t, provider("one", w.kind, one.URL)).post(t, w.path, talks[w.path](5), nil)
-		if resp.StatusCode != http.StatusBadGateway || !strings.Contains(body, "may have been executed") || len(one.calls()) != 1 {
-			t.Errorf("got %d %s after %d calls", resp.StatusCode, body, len(one.calls()))
+	forEachWire(t, func(t *testing.T, w wire) {
+		one, two := newStubProvider(t, hangUp), newStubProvider(t, respond(http.StatusOK, w.reply))
+		resp, body := newMaskingGateway(t, providerConfig("one", w.kind, one.URL)).post(t, w.path, requestBodies[w.path](5), nil)
+		if resp.StatusCode != http.StatusBadGateway || !strings.Contains(body, "may have been executed") || len(one.requests()) != 1 {
+			t.Errorf("got %d %s after %d calls", resp.StatusCode, body, len(one.requests()))
 		}
-		g := maskingGate(t, provider("one", w.kind, one.URL, func(p *chat.Provider) { p.Fallback = []string{"two"} }), provider("two", w.kind, two.URL))
-		if resp, body := g.post(t, w.path, talks[w.path](5), nil); resp.StatusCode != http.StatusOK || body != w.whole {
+		g := newMaskingGateway(t, providerConfig("one", w.kind, one.URL, func(p *chat.Provider) { p.Fallback = []string{"two"} }), providerConfig("two", w.kind, two.URL))
+		if resp, body := g.post(t, w.path, requestBodies[w.path](5), nil); resp.StatusCode != http.StatusOK || body != w.reply {
 			t.Errorf("got %d %s", resp.StatusCode, body)
 		}
-		if a, b := one.calls(), two.calls(); len(a) != 2 || len(b) != 1 || !isMasked(b[0].body) {
+		if a, b := one.requests(), two.requests(); len(a) != 2 || len(b) != 1 || !isMasked(b[0].body) {
 			t.Errorf("%d and %d calls", len(a), len(b))
 		}
 	})
 }
 
-// 429 and 5xx, with and without a fallback: what is asked again, and elsewhere, is the request as it
-// was masked; the last answer is the client's.
+// After 429 and 5xx, retries and fallbacks get the same masked bytes; the client gets the last answer.
 func testProviderFails(t *testing.T) {
-	t.Run("answers", func(t *testing.T) {
-		inEachShape(t, func(t *testing.T, w wire) {
+	t.Run("error status", func(t *testing.T) {
+		forEachWire(t, func(t *testing.T, w wire) {
 			for _, status := range []int{429, 500, 502, 503, 504, 529} {
 				t.Run(fmt.Sprint(status), func(t *testing.T) {
 					t.Parallel()
@@ -123,10 +123,10 @@ func testProviderFails(t *testing.T) {
 			}
 		})
 	})
-	t.Run("nobody there", func(t *testing.T) {
-		inEachShape(t, func(t *testing.T, w wire) {
-			gone := provider("one", w.kind, nowhere(t), func(p *chat.Provider) { p.Retries = 0 })
-			resp, body := maskingGate(t, gone).post(t, w.path, talks[w.path](5), nil)
+	t.Run("unreachable", func(t *testing.T) {
+		forEachWire(t, func(t *testing.T, w wire) {
+			unreachable := providerConfig("one", w.kind, unreachableURL(t), func(p *chat.Provider) { p.Retries = 0 })
+			resp, body := newMaskingGateway(t, unreachable).post(t, w.path, requestBodies[w.path](5), nil)
 			if resp.StatusCode != http.StatusBadGateway || !strings.Contains(body, `"message":"the provider is not available"`) {
 				t.Errorf("got %d %s", resp.StatusCode, body)
 			}
@@ -135,49 +135,49 @@ func testProviderFails(t *testing.T) {
 }
 
 func testStatus(t *testing.T, w wire, status int) {
-	said := fmt.Sprintf(`{"error":%d}`, status)
-	one, two := newFar(t, says(status, said)), newFar(t, says(http.StatusOK, w.whole))
-	first := provider("one", w.kind, one.URL, func(p *chat.Provider) { p.Retries = 1 })
-	second := provider("two", w.kind, two.URL, func(p *chat.Provider) { p.Models = []string{"other"} })
-	g := maskingGate(t, first, second)
-	if resp, body := g.post(t, w.path, talks[w.path](5), nil); resp.StatusCode != status || body != said || len(two.calls()) > 0 {
+	failure := fmt.Sprintf(`{"error":%d}`, status)
+	one, two := newStubProvider(t, respond(status, failure)), newStubProvider(t, respond(http.StatusOK, w.reply))
+	first := providerConfig("one", w.kind, one.URL, func(p *chat.Provider) { p.Retries = 1 })
+	second := providerConfig("two", w.kind, two.URL, func(p *chat.Provider) { p.Models = []string{"other"} })
+	g := newMaskingGateway(t, first, second)
+	if resp, body := g.post(t, w.path, requestBodies[w.path](5), nil); resp.StatusCode != status || body != failure || len(two.requests()) > 0 {
 		t.Errorf("without a fallback: %d %s", resp.StatusCode, body)
 	}
 	first.Retries, first.Fallback = 0, []string{"two"}
 	g.reload(first, second)
-	if resp, body := g.post(t, w.path, talks[w.path](5), nil); resp.StatusCode != http.StatusOK || body != w.whole {
+	if resp, body := g.post(t, w.path, requestBodies[w.path](5), nil); resp.StatusCode != http.StatusOK || body != w.reply {
 		t.Errorf("with a fallback: %d %s", resp.StatusCode, body)
 	}
-	if len(one.calls()) != 3 || len(two.calls()) != 1 {
-		t.Errorf("asked %d and %d times", len(one.calls()), len(two.calls()))
+	if len(one.requests()) != 3 || len(two.requests()) != 1 {
+		t.Errorf("called %d and %d times", len(one.requests()), len(two.requests()))
 	}
-	for _, call := range append(one.calls(), two.calls()...) {
-		if !isMasked(call.body) || string(call.body) != string(one.calls()[0].body) {
-			t.Errorf("asked with %s", call.body)
+	for _, call := range append(one.requests(), two.requests()...) {
+		if !isMasked(call.body) || string(call.body) != string(one.requests()[0].body) {
+			t.Errorf("called with %s", call.body)
 		}
 	}
 }
 
-// question is a valid request for a stream.
-func question(w wire) string {
+// streamRequest returns a valid request for a stream.
+func streamRequest(w wire) string {
 	if w.path == "/v1/responses" {
 		return `{"model":"m","input":"hi","stream":true}`
 	}
 	return `{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"hi"}],"stream":true}`
 }
 
-// A provider is killed in mid-stream. The client has what came, in order, and an end that no reader
-// takes for a good one; nobody is asked again, not even a fallback.
+// If the provider is killed in mid-stream, the client gets what came and an end that no reader takes for a
+// clean one. Nothing is retried, and no fallback is called.
 func testReplyBreaksOff(t *testing.T) {
-	inEachShape(t, func(t *testing.T, w wire) {
-		said := strings.Repeat("and so on, ", 400)
-		p, spare := llmtest.New(t, llmtest.Options{}), newFar(t, says(http.StatusOK, "{}"))
-		p.Script(llmtest.Step{Text: said, Pace: 2 * time.Millisecond})
-		g := open(t, []chat.Provider{
-			provider("p", w.kind, p.URL, func(p *chat.Provider) { p.Fallback = []string{"spare"} }),
-			provider("spare", w.kind, spare.URL),
+	forEachWire(t, func(t *testing.T, w wire) {
+		reply := strings.Repeat("and so on, ", 400)
+		p, fallback := fakeprovider.New(t, fakeprovider.Options{}), newStubProvider(t, respond(http.StatusOK, "{}"))
+		p.Script(fakeprovider.Step{Text: reply, EventDelay: 2 * time.Millisecond})
+		g := newGateway(t, []chat.Provider{
+			providerConfig("p", w.kind, p.URL, func(p *chat.Provider) { p.Fallback = []string{"fallback"} }),
+			providerConfig("fallback", w.kind, fallback.URL),
 		})
-		resp := g.do(t, http.MethodPost, w.path, question(w), http.Header{"Authorization": {"Bearer k"}, "Anthropic-Version": {"2023-06-01"}})
+		resp := g.do(t, http.MethodPost, w.path, streamRequest(w), http.Header{"Authorization": {"Bearer k"}, "Anthropic-Version": {"2023-06-01"}})
 		defer resp.Body.Close()
 		begun := make([]byte, 1500)
 		if _, err := io.ReadFull(resp.Body, begun); err != nil {
@@ -186,72 +186,72 @@ func testReplyBreaksOff(t *testing.T) {
 		go p.Close()
 		rest, err := io.ReadAll(resp.Body)
 		if err == nil {
-			t.Errorf("a clean end after %s", rest)
+			t.Errorf("the reply ended cleanly after %s", rest)
 		}
 		if got := string(begun) + string(rest); resp.StatusCode != http.StatusOK || !strings.Contains(got, "and so on") || strings.Contains(got, "[DONE]") {
 			t.Errorf("got %d %s", resp.StatusCode, got)
 		}
-		if len(p.Requests()) != 1 || len(spare.calls()) != 0 {
-			t.Errorf("asked %d times, and a fallback %d times", len(p.Requests()), len(spare.calls()))
+		if len(p.Requests()) != 1 || len(fallback.requests()) != 0 {
+			t.Errorf("called %d times, and the fallback %d times", len(p.Requests()), len(fallback.requests()))
 		}
-		g.has(t, `ctxgate_llm_requests_total{provider="p",result="cut"} 1`, "ctxgate_llm_requests_in_flight 0")
+		g.wantMetrics(t, `ctxgate_llm_requests_total{provider="p",result="cut"} 1`, "ctxgate_llm_requests_in_flight 0")
 	})
 }
 
-// A client that is gone before its request is whole, before the reply, in a pause between tries, or
-// during the reply: the far call ends, or never was.
+// If the client disconnects during its request, before the reply, in a retry pause or during the reply, the
+// provider call is canceled or never made.
 func testClientLeaves(t *testing.T) {
-	t.Run("before the reply and during it", TestLeavingEndsTheFarCall)
-	t.Run("in a pause", TestLeavingDuringAPause)
-	t.Run("in its own request", func(t *testing.T) {
-		f := newFar(t, says(http.StatusOK, "{}"))
-		g := open(t, []chat.Provider{provider("p", "openai", f.URL)})
+	t.Run("before the reply and during it", TestDisconnectCancelsTheProviderCall)
+	t.Run("during a retry pause", TestDisconnectDuringRetryPause)
+	t.Run("during its request", func(t *testing.T) {
+		f := newStubProvider(t, respond(http.StatusOK, "{}"))
+		g := newGateway(t, []chat.Provider{providerConfig("p", "openai", f.URL)})
 		conn, err := net.Dial("tcp", strings.TrimPrefix(g.URL, "http://"))
 		if err != nil {
 			t.Fatal(err)
 		}
 		_, _ = io.WriteString(conn, "POST /v1/responses HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{\"model\":")
-		g.has(t, "ctxgate_llm_requests_in_flight 1")
+		g.wantMetrics(t, "ctxgate_llm_requests_in_flight 1")
 		_ = conn.Close()
-		g.has(t, "ctxgate_llm_requests_in_flight 0")
-		if len(f.calls()) != 0 {
-			t.Errorf("asked with %s", f.calls()[0].body)
+		g.wantMetrics(t, "ctxgate_llm_requests_in_flight 0")
+		if len(f.requests()) != 0 {
+			t.Errorf("the provider was called with %s", f.requests()[0].body)
 		}
 	})
 }
 
-// A client that stops reading stops its provider: what is sent until then fits into the buffers of
-// the connections. When it reads on, nothing is missing; when it does not, it is given up.
+// A client that stops reading stops its provider once the connections' buffers are full. When it reads on,
+// nothing is missing; when it does not, it is disconnected.
 func testClientIsSlow(t *testing.T) {
-	t.Run("for ever", TestSlowClientIsBounded)
+	t.Run("forever", TestSlowClientIsBounded)
 	t.Run("for a while", func(t *testing.T) {
-		const size, many = 64 << 10, 400 // 25 MB, more than what the connections buffer
+		const size, count = 64 << 10, 400 // 25 MB, more than the connections buffer
 		event := "data: " + strings.Repeat("x", size-8) + "\n\n"
 		var sent atomic.Int64
-		f := newFar(t, func(rw http.ResponseWriter, _ *http.Request) {
+		f := newStubProvider(t, func(rw http.ResponseWriter, _ *http.Request) {
 			rw.Header().Set("Content-Type", "text/event-stream")
-			for range many {
+			for range count {
 				if _, err := io.WriteString(rw, event); err != nil {
 					return
 				}
 				sent.Add(size)
 			}
 		})
-		g := open(t, []chat.Provider{provider("p", "openai", f.URL)})
-		narrow(g)
-		resp := g.streaming(t, wires["completions"])
-		stalled(t, &sent)
-		if n := sent.Load(); n >= size*many {
-			t.Errorf("all %d bytes were taken for a client that reads none", n)
+		g := newGateway(t, []chat.Provider{providerConfig("p", "openai", f.URL)})
+		shrinkClientBuffer(g)
+		resp := g.startStream(t, wires["completions"])
+		waitUntilStalled(t, &sent)
+		if n := sent.Load(); n >= size*count {
+			t.Errorf("the provider sent all %d bytes for a client that reads none", n)
 		}
-		if n, err := io.Copy(io.Discard, resp.Body); err != nil || n != size*many {
-			t.Errorf("got %d of %d bytes, %v", n, size*many, err)
+		if n, err := io.Copy(io.Discard, resp.Body); err != nil || n != size*count {
+			t.Errorf("got %d of %d bytes, %v", n, size*count, err)
 		}
 	})
 }
 
-// narrow makes the client's side of its connections buffer little.
-func narrow(g *gate) {
+// shrinkClientBuffer gives the client's connections a small read buffer.
+func shrinkClientBuffer(g *gateway) {
 	transport, _ := g.Client().Transport.(*http.Transport)
 	transport.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
 		conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
@@ -262,8 +262,8 @@ func narrow(g *gate) {
 	}
 }
 
-// stalled waits until a number grows no more.
-func stalled(t *testing.T, n *atomic.Int64) {
+// waitUntilStalled waits until the counter stops growing.
+func waitUntilStalled(t *testing.T, n *atomic.Int64) {
 	t.Helper()
 	last := int64(-1)
 	for range 100 {
@@ -273,70 +273,70 @@ func stalled(t *testing.T, n *atomic.Int64) {
 		last = n.Load()
 		time.Sleep(150 * time.Millisecond)
 	}
-	t.Fatal("it goes on and on")
+	t.Fatal("the counter keeps growing")
 }
 
-// A provider that says nothing: before the first byte a fallback is asked, else the client is told;
-// after it the reply is broken off.
+// A silent provider: before the first byte the fallback is called, or the client gets a timeout error; after it
+// the reply is cut.
 func testProviderIsSilent(t *testing.T) {
-	soon := func(p *chat.Provider) {
-		p.FirstByte, p.Idle = seconds(80*time.Millisecond), seconds(80*time.Millisecond)
+	shortTimeouts := func(p *chat.Provider) {
+		p.FirstByteTimeout, p.IdleTimeout = unitDuration(80*time.Millisecond), unitDuration(80*time.Millisecond)
 	}
-	inEachShape(t, func(t *testing.T, w wire) {
-		silent, spare := newFar(t, waits), newFar(t, says(http.StatusOK, w.whole))
-		first := provider("p", w.kind, silent.URL, soon)
-		second := provider("spare", w.kind, spare.URL)
-		g := open(t, []chat.Provider{first, second})
+	forEachWire(t, func(t *testing.T, w wire) {
+		silent, fallback := newStubProvider(t, neverRespond), newStubProvider(t, respond(http.StatusOK, w.reply))
+		first := providerConfig("p", w.kind, silent.URL, shortTimeouts)
+		second := providerConfig("fallback", w.kind, fallback.URL)
+		g := newGateway(t, []chat.Provider{first, second})
 		resp, body := g.post(t, w.path, w.request(true), nil)
-		if resp.StatusCode != http.StatusGatewayTimeout || !strings.Contains(body, "did not answer in time") || len(silent.calls()) != 1 {
-			t.Errorf("got %d %s after %d calls", resp.StatusCode, body, len(silent.calls()))
+		if resp.StatusCode != http.StatusGatewayTimeout || !strings.Contains(body, "did not answer in time") || len(silent.requests()) != 1 {
+			t.Errorf("got %d %s after %d calls", resp.StatusCode, body, len(silent.requests()))
 		}
-		first.Fallback = []string{"spare"}
+		first.Fallback = []string{"fallback"}
 		g.reload(first, second)
-		if resp, body := g.post(t, w.path, w.request(true), nil); resp.StatusCode != http.StatusOK || body != w.whole {
+		if resp, body := g.post(t, w.path, w.request(true), nil); resp.StatusCode != http.StatusOK || body != w.reply {
 			t.Errorf("with a fallback: %d %s", resp.StatusCode, body)
 		}
-		falls := newFar(t, streams(w.events, make(chan struct{})))
-		first.BaseURL = secret.URL(falls.URL)
+		stalls := newStubProvider(t, streamEvents(w.events, make(chan struct{})))
+		first.BaseURL = secret.URL(stalls.URL)
 		g.reload(first, second)
-		if body, err := readAll(g.streaming(t, w).Body); err == nil || body != w.events[0] {
+		if body, err := readAll(g.startStream(t, w).Body); err == nil || body != w.events[0] {
 			t.Errorf("in mid-stream: %q, %v", body, err)
 		}
-		if len(falls.calls()) != 1 || len(spare.calls()) != 1 {
-			t.Errorf("asked %d times, and the fallback %d times", len(falls.calls()), len(spare.calls()))
+		if len(stalls.requests()) != 1 || len(fallback.requests()) != 1 {
+			t.Errorf("called %d times, and the fallback %d times", len(stalls.requests()), len(fallback.requests()))
 		}
-		g.has(t, `ctxgate_llm_requests_total{provider="p",result="timeout"} 2`)
+		g.wantMetrics(t, `ctxgate_llm_requests_total{provider="p",result="timeout"} 2`)
 	})
 }
 
-// R23: a masker that panics after all its work, and requests that it cannot read: the request goes
-// as it came, and the next is masked again.
+// R23: if the masker panics or cannot read a request, the request is sent unchanged, and the next one is masked
+// again.
 func testMaskingPanics(t *testing.T) {
-	inEachShape(t, func(t *testing.T, w wire) {
-		f := newFar(t, says(http.StatusOK, w.whole))
-		var fails atomic.Bool
-		g := open(t, []chat.Provider{provider("p", w.kind, f.URL)}, masking(keeper(t, nil), rolling), func(_ *chat.Settings, d *chat.Deps) {
+	forEachWire(t, func(t *testing.T, w wire) {
+		f := newStubProvider(t, respond(http.StatusOK, w.reply))
+		var panics atomic.Bool
+		g := newGateway(t, []chat.Provider{providerConfig("p", w.kind, f.URL)}, withMasking(newRecall(t, nil), twoTurnWindow), func(_ *chat.Settings, d *chat.Deps) {
 			mask := d.Shrink
-			d.Shrink = func(ctx context.Context, o chat.Outgoing) chat.Shrunk {
+			d.Shrink = func(ctx context.Context, o masking.Request) masking.Result {
 				out := mask(ctx, o)
-				if fails.Load() {
-					panic("the masker's last words")
+				if panics.Load() {
+					panic("the masker panics")
 				}
 				return out
 			}
 		})
-		sent := talks[w.path](5)
-		for n, failing := range []bool{false, true, false} {
-			fails.Store(failing)
+		sent := requestBodies[w.path](5)
+		for n, panicking := range []bool{false, true, false} {
+			panics.Store(panicking)
 			resp, body := g.post(t, w.path, sent, nil)
-			got := f.calls()[n].body
-			if resp.StatusCode != http.StatusOK || body != w.whole || failing && string(got) != sent || !failing && !isMasked(got) {
-				t.Errorf("panics %v: %d %s for %s", failing, resp.StatusCode, body, got)
+			got := f.requests()[n].body
+			if resp.StatusCode != http.StatusOK || body != w.reply || panicking && string(got) != sent || !panicking && !isMasked(got) {
+				t.Errorf("panics=%v: %d %s for %s", panicking, resp.StatusCode, body, got)
 			}
 		}
 		deep := strings.TrimSuffix(sent, "}") + `,"metadata":` + strings.Repeat("[", 300) + strings.Repeat("]", 300) + "}"
-		if g.post(t, w.path, deep, nil); string(f.calls()[3].body) != deep {
-			t.Errorf("a deep request went as %s", f.calls()[3].body)
+		if g.post(t, w.path, deep, nil); string(f.requests()[3].body) != deep {
+			t.Errorf("a deeply nested request was sent as %s", f.requests()[3].body)
 		}
 	})
 }

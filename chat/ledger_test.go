@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/ctxgate/ctxgate/chat"
+	"github.com/ctxgate/ctxgate/chat/masking"
 	"github.com/ctxgate/ctxgate/meter"
 )
 
@@ -25,7 +26,7 @@ func TestPriceIsChecked(t *testing.T) {
 		{Input: 1, Output: math.Inf(1)}: "[providers[0].price.output: must be a number that is not negative]",
 	} {
 		cfg := chat.Default()
-		cfg.Providers = []chat.Provider{provider("p", "openai", "http://127.0.0.1:1", func(p *chat.Provider) { p.Price = price })}
+		cfg.Providers = []chat.Provider{providerConfig("p", "openai", "http://127.0.0.1:1", func(p *chat.Provider) { p.Price = price })}
 		if got := fmt.Sprint(cfg.Validate()); got != want {
 			t.Errorf("%+v: got %s, want %s", price, got, want)
 		}
@@ -34,53 +35,53 @@ func TestPriceIsChecked(t *testing.T) {
 
 const usage = `{"model":"m-1-0825","usage":{"prompt_tokens":%d,"prompt_tokens_details":{"cached_tokens":%d},"completion_tokens":7}}`
 
-// shrinking is a door whose requests are said to be shrunk so.
-func shrinking(done chat.Shrunk) option {
+// withShrinkResult makes the proxy report this result for every request.
+func withShrinkResult(done masking.Result) option {
 	return func(_ *chat.Settings, d *chat.Deps) {
-		d.Shrink = func(context.Context, chat.Outgoing) chat.Shrunk { return done }
+		d.Shrink = func(context.Context, masking.Request) masking.Result { return done }
 	}
 }
 
-func priced(p *chat.Provider) {
+func withPrices(p *chat.Provider) {
 	p.Retries, p.Cache.Write, p.Cache.Read = 0, 1, .1
 	p.Price = chat.Price{Input: 2, Output: 10}
 }
 
-// A reply is booked for its tenant, provider, model and tools, at the provider's prices. Of a
-// fallback's cache nothing is known, and at its own prices it is billed.
-func TestRepliesAreBooked(t *testing.T) {
-	good := newFar(t, says(http.StatusOK, fmt.Sprintf(usage, 10000, 9000)))
-	bad := newFar(t, says(http.StatusServiceUnavailable, `{}`))
+// A reply is recorded for its tenant, provider, model and tools, at the provider's prices. A reply of
+// a fallback is billed at the fallback's prices, and its cache state is unknown.
+func TestRepliesAreRecorded(t *testing.T) {
+	good := newStubProvider(t, respond(http.StatusOK, fmt.Sprintf(usage, 10000, 9000)))
+	bad := newStubProvider(t, respond(http.StatusServiceUnavailable, `{}`))
 	for name, tt := range map[string]struct {
 		providers []chat.Provider
 		want      meter.Account
 	}{
-		"the provider": {
-			[]chat.Provider{provider("p", "openai", good.URL, priced)},
+		"first provider": {
+			[]chat.Provider{providerConfig("p", "openai", good.URL, withPrices)},
 			meter.Account{
-				Tenant: "default", Provider: "p", Model: "m-1-0825", Requests: 1, Used: meter.Tokens{Fresh: 1000, Cached: 9000, Output: 7},
-				Cost: meter.Cost{Billed: 1900, Unmasked: 1900 + 500}, Spent: 3800 + 70, MoneySaved: 1000, Misses: meter.Misses{{Requests: 1}},
+				Tenant: "default", Provider: "p", Model: "m-1-0825", Requests: 1, Usage: meter.Tokens{Fresh: 1000, Cached: 9000, Output: 7},
+				Cost: meter.Cost{Billed: 1900, Unmasked: 1900 + 500}, Spent: 3800 + 70, MoneySaved: 1000, CacheMisses: meter.CacheMisses{{Requests: 1}},
 			},
 		},
-		"its fallback, without a discount": {
+		"fallback without a cache discount": {
 			[]chat.Provider{
-				provider("p", "openai", bad.URL, priced, func(p *chat.Provider) { p.Fallback = []string{"q"} }),
-				provider("q", "openai", good.URL),
+				providerConfig("p", "openai", bad.URL, withPrices, func(p *chat.Provider) { p.Fallback = []string{"q"} }),
+				providerConfig("q", "openai", good.URL),
 			},
 			meter.Account{
-				Tenant: "default", Provider: "q", Model: "m-1-0825", Requests: 1, Unpriced: 1, Used: meter.Tokens{Fresh: 1000, Cached: 9000, Output: 7},
-				Cost: meter.Cost{Billed: 10000, Unmasked: 10000 + 5000}, Misses: meter.Misses{{Requests: 1}},
+				Tenant: "default", Provider: "q", Model: "m-1-0825", Requests: 1, Unpriced: 1, Usage: meter.Tokens{Fresh: 1000, Cached: 9000, Output: 7},
+				Cost: meter.Cost{Billed: 10000, Unmasked: 10000 + 5000}, CacheMisses: meter.CacheMisses{{Requests: 1}},
 			},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			done := chat.Shrunk{
-				Tokens: 15000, Read: 15000, Before: 14000, Standing: meter.Warm,
-				Cleared: []chat.Cleared{{Tool: "read", Tokens: 4000}, {Tool: strings.Repeat("x", 1000), Tokens: 1000}},
+			done := masking.Result{
+				OriginalTokens: 15000, ReadTokens: 15000, PreviousTokens: 14000, CacheState: meter.CacheWarm,
+				Cuts: []masking.ToolCut{{Tool: "read", Tokens: 4000}, {Tool: strings.Repeat("x", 1000), Tokens: 1000}},
 			}
-			g := open(t, tt.providers, shrinking(done))
+			g := newGateway(t, tt.providers, withShrinkResult(done))
 			g.post(t, "/v1/chat/completions", wires["completions"].request(false), nil)
-			settled(t, g, 1)
+			waitForReplies(t, g, 1)
 			s := g.meter.Savings()
 			if got := fmt.Sprint(s.Models); got != fmt.Sprint([]meter.Account{tt.want}) {
 				t.Errorf("got  %+v\nwant %+v", s.Models, tt.want)
@@ -92,72 +93,72 @@ func TestRepliesAreBooked(t *testing.T) {
 	}
 }
 
-// Masked results of reading back save nothing, and what is left of them is a burden.
-func TestReadingBackSavesNothing(t *testing.T) {
-	f := newFar(t, says(http.StatusOK, fmt.Sprintf(usage, 10000, 9000)))
-	g := open(t, []chat.Provider{provider("p", "openai", f.URL, priced)}, shrinking(chat.Shrunk{
-		Tokens: 15000, Read: 15000, Before: 14000, Standing: meter.Warm, Burden: meter.Burden{Old: 6000},
-		Cleared: []chat.Cleared{{Tool: "hub_recover_text", Tokens: 5000}},
+// Masking results of recover_text counts as no saving, and what stays of them counts as overhead.
+func TestMaskedReadBackResultsSaveNothing(t *testing.T) {
+	f := newStubProvider(t, respond(http.StatusOK, fmt.Sprintf(usage, 10000, 9000)))
+	g := newGateway(t, []chat.Provider{providerConfig("p", "openai", f.URL, withPrices)}, withShrinkResult(masking.Result{
+		OriginalTokens: 15000, ReadTokens: 15000, PreviousTokens: 14000, CacheState: meter.CacheWarm, Overhead: meter.RecoveryOverhead{Old: 6000},
+		Cuts: []masking.ToolCut{{Tool: "hub_recover_text", Tokens: 5000}},
 	}))
 	g.post(t, "/v1/chat/completions", wires["completions"].request(false), nil)
-	settled(t, g, 1)
+	waitForReplies(t, g, 1)
 	if got, want := g.meter.Savings().Total.Cost, (meter.Cost{Billed: 1900, Unmasked: 1800, Recovery: 100}); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 }
 
-// lines is a log.
-type lines struct {
+// logBuffer collects log output.
+type logBuffer struct {
 	mu sync.Mutex
 	bytes.Buffer
 }
 
-func (l *lines) Write(p []byte) (int, error) {
+func (l *logBuffer) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.Buffer.Write(p)
 }
 
-func (l *lines) String() string {
+func (l *logBuffer) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.Buffer.String()
 }
 
-// capture gathers what is logged until the test ends.
-func capture(t *testing.T) *lines {
+// captureLog redirects the default logger until the test ends.
+func captureLog(t *testing.T) *logBuffer {
 	t.Helper()
-	log, old := &lines{}, slog.Default()
+	log, old := &logBuffer{}, slog.Default()
 	slog.SetDefault(slog.New(slog.NewTextHandler(log, nil)))
 	t.Cleanup(func() { slog.SetDefault(old) })
 	return log
 }
 
-// The line of a request says what masking saved, where it masked something.
+// The log line of a masked request says how much masking saved.
 func TestSavingIsLogged(t *testing.T) {
-	log := capture(t)
-	f := newFar(t, says(http.StatusOK, fmt.Sprintf(usage, 10000, 9000)))
-	g := open(t, []chat.Provider{provider("p", "openai", f.URL, priced)}, shrinking(chat.Shrunk{
-		Tokens: 15000, Read: 15000, Before: 14000, Standing: meter.Warm, Cleared: []chat.Cleared{{Tool: "read", Tokens: 5000}},
+	log := captureLog(t)
+	f := newStubProvider(t, respond(http.StatusOK, fmt.Sprintf(usage, 10000, 9000)))
+	g := newGateway(t, []chat.Provider{providerConfig("p", "openai", f.URL, withPrices)}, withShrinkResult(masking.Result{
+		OriginalTokens: 15000, ReadTokens: 15000, PreviousTokens: 14000, CacheState: meter.CacheWarm, Cuts: []masking.ToolCut{{Tool: "read", Tokens: 5000}},
 	}))
 	g.post(t, "/v1/chat/completions", wires["completions"].request(false), nil)
-	g.has(t, `ctxgate_llm_requests_total{provider="p",result="ok"} 1`, `ctxgate_llm_input_cost_tokens_total{kind="unmasked",provider="p"} 2400`)
+	g.wantMetrics(t, `ctxgate_llm_requests_total{provider="p",result="ok"} 1`, `ctxgate_llm_input_cost_tokens_total{kind="unmasked",provider="p"} 2400`)
 	g.Close() // the line is written after the reply
 	if !strings.Contains(log.String(), "saved=500") {
 		t.Errorf("got %s", log.String())
 	}
 }
 
-// A provider that caches, and whose entry says nothing of prices, is named once in the log.
-func TestUnpricedCachesAreSaid(t *testing.T) {
-	log := capture(t)
-	f := newFar(t, says(http.StatusOK, fmt.Sprintf(usage, 10000, 9000)))
-	g := open(t, []chat.Provider{provider("priced", "openai", f.URL, priced, func(p *chat.Provider) { p.Models = []string{"other"} }), provider("bare", "openai", f.URL)})
+// A provider that caches but has no cache prices configured is warned about once.
+func TestMissingPricesAreLoggedOnce(t *testing.T) {
+	log := captureLog(t)
+	f := newStubProvider(t, respond(http.StatusOK, fmt.Sprintf(usage, 10000, 9000)))
+	g := newGateway(t, []chat.Provider{providerConfig("priced", "openai", f.URL, withPrices, func(p *chat.Provider) { p.Models = []string{"other"} }), providerConfig("bare", "openai", f.URL)})
 	for _, model := range []string{"m", "m", "other"} {
 		g.post(t, "/v1/chat/completions", `{"model":"`+model+`"}`, nil)
 	}
-	settled(t, g, 3)
+	waitForReplies(t, g, 3)
 	if got := log.String(); strings.Count(got, "no cache prices") != 1 || !strings.Contains(got, "provider=bare") {
-		t.Errorf("said %s", got)
+		t.Errorf("logged %s", got)
 	}
 }

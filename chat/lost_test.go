@@ -10,6 +10,7 @@ import (
 
 	"github.com/ctxgate/ctxgate/auth"
 	"github.com/ctxgate/ctxgate/chat"
+	"github.com/ctxgate/ctxgate/chat/masking"
 	"github.com/ctxgate/ctxgate/history"
 	"github.com/ctxgate/ctxgate/meter"
 	"github.com/ctxgate/ctxgate/recall"
@@ -17,20 +18,20 @@ import (
 	"github.com/ctxgate/ctxgate/state/memory"
 )
 
-// listing is a driver that knows the groups it has, so that it can be emptied.
-type listing struct {
+// trackedDriver is a driver that tracks its groups, so that a test can delete all of them.
+type trackedDriver struct {
 	state.Driver
 	groups map[string]bool
 }
 
-func (d *listing) Put(ctx context.Context, items []state.Item, lease state.Lease) error {
+func (d *trackedDriver) Put(ctx context.Context, items []state.Item, lease state.Lease) error {
 	for _, i := range items {
 		d.groups[i.Group] = true
 	}
 	return d.Driver.Put(ctx, items, lease)
 }
 
-func (d *listing) empty(t *testing.T) {
+func (d *trackedDriver) dropAll(t *testing.T) {
 	t.Helper()
 	for group := range d.groups {
 		if err := d.Drop(t.Context(), group); err != nil {
@@ -39,33 +40,33 @@ func (d *listing) empty(t *testing.T) {
 	}
 }
 
-func listingKeeper(t *testing.T) (*recall.Recall, *listing) {
+func newTrackedRecall(t *testing.T) (*recall.Recall, *trackedDriver) {
 	t.Helper()
-	d := &listing{memory.New(), map[string]bool{}}
-	store := state.New(d, state.Default(), time.Now)
+	d := &trackedDriver{memory.New(), map[string]bool{}}
+	store := state.New(d, patientStore(), time.Now)
 	t.Cleanup(func() { _ = store.Close() })
-	r, err := recall.New(store, bytes.Repeat([]byte("s"), recall.MinSecret), recall.Default())
+	r, err := recall.New(store, bytes.Repeat([]byte("s"), recall.MinSecretBytes), recall.Default())
 	if err != nil {
 		t.Fatal(err)
 	}
 	return r, d
 }
 
-// An id that the store lost is not shown again: every id of a request can be read back, also in a
-// conversation whose masks are remembered, after the store was emptied.
+// After the store lost its contents, no request shows an id that cannot be read back, also in a
+// conversation whose masks are cached.
 func TestLostIDsAreNotShown(t *testing.T) {
-	inEachShape(t, func(t *testing.T, w wire) {
-		f := newFar(t, says(http.StatusOK, w.whole))
-		r, store := listingKeeper(t)
-		template := func(p *history.Policy) { rolling(p); p.Template = "[masked {prune_id}]" }
-		g := open(t, []chat.Provider{provider("p", w.kind, f.URL)}, masking(r, template))
+	forEachWire(t, func(t *testing.T, w wire) {
+		f := newStubProvider(t, respond(http.StatusOK, w.reply))
+		r, store := newTrackedRecall(t)
+		template := func(p *history.Policy) { twoTurnWindow(p); p.Template = "[masked {prune_id}]" }
+		g := newGateway(t, []chat.Provider{providerConfig("p", w.kind, f.URL)}, withMasking(r, template))
 		for _, turns := range []int{20, 21, 21, 22} {
-			g.post(t, w.path, talks[w.path](turns), nil)
-			calls := f.calls()
+			g.post(t, w.path, requestBodies[w.path](turns), nil)
+			calls := f.requests()
 			body := string(calls[len(calls)-1].body)
 			ids := strings.Split(body, "[masked ")[1:]
 			if len(ids) < turns/2 {
-				t.Fatalf("%d turns: %d masked", turns, len(ids))
+				t.Fatalf("%d turns: %d results masked", turns, len(ids))
 			}
 			for _, rest := range ids {
 				id, _, _ := strings.Cut(rest, "]")
@@ -73,12 +74,12 @@ func TestLostIDsAreNotShown(t *testing.T) {
 					t.Fatalf("%d turns: %s is shown and cannot be read back", turns, id)
 				}
 			}
-			store.empty(t)
+			store.dropAll(t)
 		}
 	})
 }
 
-// originalLen is how long an original is; 0 when there is none.
+// originalLen is the length of an original in bytes, 0 if there is none.
 func originalLen(t *testing.T, r *recall.Recall, id string) int {
 	t.Helper()
 	original, err := r.Open(t.Context(), auth.DefaultTenant, id)
@@ -92,50 +93,50 @@ func originalLen(t *testing.T, r *recall.Recall, id string) int {
 	return text.Len()
 }
 
-// What a model may read back of other doors is what its caller may call there.
-func TestModelReadsWhatItsCallerMayCall(t *testing.T) {
-	f := newFar(t, says(http.StatusOK, `{}`))
-	r := keeper(t, nil)
-	d := chat.New(chat.Settings{Chat: chat.Config{Providers: []chat.Provider{provider("p", "openai", f.URL)}}}, chat.Deps{Recall: r, Meter: meter.New("test", nil)})
+// A model may read back originals only of providers that are configured.
+func TestKnowsOriginOfConfiguredProviders(t *testing.T) {
+	f := newStubProvider(t, respond(http.StatusOK, `{}`))
+	r := newRecall(t, nil)
+	d := chat.New(chat.Settings{Chat: chat.Config{Providers: []chat.Provider{providerConfig("p", "openai", f.URL)}}}, chat.Deps{Recall: r, Meter: meter.New("test", nil)})
 	for o, want := range map[recall.Origin]bool{
-		{Server: chat.OriginOf("p"), Tool: "read"}:    true,
-		{Server: chat.OriginOf("gone"), Tool: "read"}: false,
-		{Server: "p", Tool: "read"}:                   false,
-		{}:                                            false,
+		{Server: masking.ProviderOrigin("p"), Tool: "read"}:    true,
+		{Server: masking.ProviderOrigin("gone"), Tool: "read"}: false,
+		{Server: "p", Tool: "read"}:                            false,
+		{}:                                                     false,
 	} {
-		if got := d.Calls(auth.Caller{}, o); got != want {
+		if got := d.KnowsOrigin(auth.Caller{}, o); got != want {
 			t.Errorf("%+v: %v", o, got)
 		}
 	}
 }
 
-// Words of a marker in a result do not keep it from being shortened, in any shape; a result that the
-// gateway has cut before stays as it is, and the ids in it with it.
-func TestBirthKnowsItsOwnByTheStore(t *testing.T) {
+// A result that merely contains a marker's words is shortened; a result that the gateway has shortened
+// before is not changed again.
+func TestNewResultsRecognizeShortenedTextByTheStore(t *testing.T) {
 	for _, shape := range wireShapes {
-		r := keeper(t, nil)
-		ask := func(text string) (before, after string) {
-			talk := []said{{user: "Where is the cache?"}, {uses: []used{{id: "a", name: "read", args: `{}`, texts: []string{text}}}}}
-			body := written(shape, recoverTool, talk)
-			got, _ := sent(chat.Midwife(r, time.Now), going(shape, body, young("mask")))
-			return textsOf(t, shape, body)[0], textsOf(t, shape, got)[0]
+		r := newRecall(t, nil)
+		shrink := func(text string) (before, after string) {
+			dialogue := []dialogueStep{{user: "Where is the cache?"}, {uses: []toolUse{{id: "a", name: "read", args: `{}`, texts: []string{text}}}}}
+			body := encodeRequest(shape, recoverTool, dialogue)
+			got, _ := shrunkBody(chat.NewResultsMasker(r, time.Now), withNewResults(shape, body, shortenOver2000("mask")))
+			return resultTexts(t, shape, body)[0], resultTexts(t, shape, got)[0]
 		}
 		for _, word := range []string{"KIMI_PROXY_OBSERVATION_MASKED", "[recover: prune_id=prn_00000000000000000000000000 chars=1-2]"} {
-			if before, after := ask(word + "\n" + source(1, 5000)); len(after) >= len(before) {
-				t.Errorf("%s: with %s in it, a text stays as it is", shape, word)
+			if before, after := shrink(word + "\n" + sourceText(1, 5000)); len(after) >= len(before) {
+				t.Errorf("%s: with %s in it, the text was not shortened", shape, word)
 			}
 		}
-		text := source(2, 9000)
-		id, err := r.Keep(t.Context(), "", text, recall.Origin{Server: "git", Tool: "show"})
+		text := sourceText(2, 9000)
+		id, err := r.StoreText(t.Context(), "", text, recall.Origin{Server: "git", Tool: "show"})
 		if err != nil {
 			t.Fatal(err)
 		}
 		cut := text[:3000] + "\n... [KIMI_PROXY_OBSERVATION_MASKED] [recover: prune_id=" + id + "]\n"
-		if err := r.NoteMade(t.Context(), "", id, cut); err != nil {
+		if err := r.MarkShortened(t.Context(), "", id, cut); err != nil {
 			t.Fatal(err)
 		}
-		if before, after := ask(cut); after != before {
-			t.Errorf("%s: a text of ours was cut again: %q", shape, after)
+		if before, after := shrink(cut); after != before {
+			t.Errorf("%s: a shortened text was cut again: %q", shape, after)
 		}
 	}
 }

@@ -6,176 +6,176 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptrace"
 	"net/url"
 	"regexp"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/ctxgate/ctxgate/fault"
 	"github.com/ctxgate/ctxgate/internal/secret"
 	"github.com/ctxgate/ctxgate/jsonscan"
+	"github.com/ctxgate/ctxgate/llm"
 )
 
 const (
-	pieceBytes = 16 << 10  // what is read of a reply at once
-	heldBytes  = 256 << 10 // the largest failed answer that is kept while another try is made
-	heldTime   = 5 * time.Second
+	maxPiece      = 16 << 10  // read of a reply at once
+	maxBuffered   = 256 << 10 // the largest failed answer that is buffered while another attempt is made
+	bufferTimeout = 5 * time.Second
 )
 
-// provider is one LLM API, as a configuration has it.
+// provider is one configured LLM API.
 type provider struct {
 	Provider
-	root      string      // its base URL, version included
-	spare     []*provider // its fallbacks
-	budget    *budget
+	vendor    llm.Vendor
+	root      string // base URL with version
+	fallbacks []*provider
+	budget    *retryBudget
 	transport http.RoundTripper
-	shelf     shelf // the models it lists
+	models    modelCache // of its list of models
 }
 
-func (d *Door) newProvider(entry Provider, limits Limits, old *plan) *provider {
-	p := &provider{Provider: entry, root: rootOf(entry.BaseURL.Reveal()), budget: &budget{}, transport: d.deps.Transport}
-	if before := old.named(entry.Name); before != nil {
-		p.budget = before.budget // a reload is no reason to ask more often
+func (px *Proxy) newProvider(entry Provider, limits Limits, old *activeConfig) *provider {
+	p := &provider{Provider: entry, vendor: px.wires.vendor(string(entry.Kind)), root: apiRoot(entry.BaseURL.Reveal()), budget: &retryBudget{}, transport: px.deps.Transport}
+	if before := old.providerNamed(entry.Name); before != nil {
+		p.budget = before.budget // a reload does not reset it
 	}
-	p.budget.allow(limits.RetryBudget)
+	p.budget.setShare(limits.RetryBudget)
 	return p
 }
 
-var version = regexp.MustCompile(`^v[0-9]+([a-z]+[0-9]*)?$`)
+var versionSegment = regexp.MustCompile(`^v[0-9]+([a-z]+[0-9]*)?$`)
 
-// rootOf is where an API's paths begin. Some APIs have their version in the middle of the path, and
-// not all are at v1; only where there is none at all, v1 is meant.
-func rootOf(base string) string {
+// apiRoot is where an API's paths begin. It appends /v1 only if no segment of the base URL is a version: some
+// APIs have it in the middle of the path, and not all are at v1.
+func apiRoot(base string) string {
 	base = strings.TrimRight(base, "/")
 	u, err := url.Parse(base)
 	if err != nil {
 		return base
 	}
 	for segment := range strings.SplitSeq(u.Path, "/") {
-		if version.MatchString(segment) {
+		if versionSegment.MatchString(segment) {
 			return base
 		}
 	}
 	return base + "/v1"
 }
 
-// reply is a provider's answer whose first byte has come, or that has none.
+// reply is a provider's answer after its first byte, or at its end if it is empty.
 type reply struct {
 	*http.Response
-	from    *provider
-	buf     []byte
-	first   []byte // what came with the first byte
-	ended   error  // what the last read ended with
-	silence *time.Timer
-	cancel  context.CancelCauseFunc
-	ctx     context.Context
+	provider   *provider
+	buf        []byte
+	firstPiece []byte // received with the first byte
+	readErr    error  // of the last read
+	idleTimer  *time.Timer
+	cancel     context.CancelCauseFunc
+	ctx        context.Context
 }
 
 var (
-	errLate   = errors.New("no byte within timeout_first_byte")
-	errSilent = errors.New("no byte within timeout_idle")
+	errFirstByteTimeout = errors.New("no byte within timeout_first_byte")
+	errIdleTimeout      = errors.New("no byte within timeout_idle")
 
-	// errUnanswered is in the error of a call whose connection ended after the provider had the whole
-	// request: it may have been executed, and billed.
+	// errUnanswered is in the error of a call whose connection ended after the whole request was delivered:
+	// the provider may have executed and billed it.
 	errUnanswered = errors.New("the request was delivered, and not answered")
 )
 
-// try makes one far call. The provider that the client meant (own) gets the client's headers, query
-// and credentials; a fallback, which the client knows nothing of, gets what fallbackHeaders names. It
-// returns when the first byte of the reply's body is there: what fails before can be tried elsewhere. An
-// error says whether the provider had the whole request (errUnanswered).
-func (p *provider) try(ctx context.Context, c *call, own bool) (*reply, error) {
-	sent := &delivery{}
-	rep, err := p.tryOnce(sent.watch(ctx), c, sent, own)
-	if err != nil && fault.KindOf(err) == fault.Unavailable && sent.whole() {
+// callProvider makes one provider call, and returns when the first byte of the reply's body has arrived: what
+// fails before can be tried elsewhere. The provider of the client's model (own) gets the client's headers,
+// query and credentials; a fallback gets only fallbackHeaders. If the whole request was delivered, the error
+// wraps errUnanswered.
+func (p *provider) callProvider(ctx context.Context, c *call, own bool) (*reply, error) {
+	sent := &sendProgress{}
+	rep, err := p.callOnce(sent.traceWrites(ctx), c, sent, own)
+	if err != nil && fault.KindOf(err) == fault.Unavailable && sent.mayBeDelivered() {
 		err = fault.Wrap(fault.Unavailable, "the provider had the request and gave no answer: it may have been executed", fmt.Errorf("%w: %w", errUnanswered, err))
 	}
 	return rep, err
 }
 
-func (p *provider) tryOnce(ctx context.Context, c *call, sent *delivery, own bool) (*reply, error) {
-	target := p.root + c.path
+func (p *provider) callOnce(ctx context.Context, c *call, sent *sendProgress, own bool) (*reply, error) {
+	target := p.root + c.UpstreamPath
 	if own && c.query != "" {
 		target += "?" + c.query
 	}
-	return p.send(ctx, p.FirstByte.D(), func(ctx context.Context) (*http.Request, error) {
+	return p.roundTrip(ctx, p.FirstByteTimeout.D(), func(ctx context.Context) (*http.Request, error) {
 		req, err := http.NewRequestWithContext(ctx, http.MethodPost, target, http.NoBody)
 		if err != nil {
 			return nil, err
 		}
 		req.ContentLength = int64(jsonscan.SplicedLen(c.body, c.edits))
-		req.GetBody = func() (io.ReadCloser, error) { return c.send(sent), nil } // while the call waits for its answer
-		req.Body = c.send(sent)
+		req.GetBody = func() (io.ReadCloser, error) { return c.sentBody(sent), nil } // called only while the call waits for its answer
+		req.Body = c.sentBody(sent)
 		if own {
-			req.Header = c.head.Clone()
-			p.dress(req.Header, c.own)
+			req.Header = c.header.Clone()
+			p.setCredentials(req.Header, c.clientKeys)
 		} else {
-			req.Header = forFallback(c.head)
-			p.dress(req.Header, nil)
+			req.Header = headersForFallback(c.header)
+			p.setCredentials(req.Header, nil)
 		}
 		return req, nil
 	})
 }
 
-// send makes a far call and waits for the first byte.
-func (p *provider) send(ctx context.Context, limit time.Duration, build func(context.Context) (*http.Request, error)) (*reply, error) {
+// roundTrip sends a request and waits for the first byte of the reply.
+func (p *provider) roundTrip(ctx context.Context, limit time.Duration, build func(context.Context) (*http.Request, error)) (*reply, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	rep := &reply{from: p, ctx: ctx, cancel: cancel, silence: time.AfterFunc(limit, func() { cancel(errLate) })}
+	rep := &reply{provider: p, ctx: ctx, cancel: cancel, idleTimer: time.AfterFunc(limit, func() { cancel(errFirstByteTimeout) })}
 	req, err := build(ctx)
-	err = secret.Bare(err)
+	err = secret.WithoutURL(err)
 	if err == nil {
 		// No http.Client: it would follow redirects, and put the query into its errors.
 		rep.Response, err = p.transport.RoundTrip(req) //nolint:bodyclose // end closes it
 	}
 	if err == nil {
-		rep.buf = make([]byte, pieceFor(rep.ContentLength))
-		rep.first, rep.ended = rep.read()
-		if rep.ended != nil && !errors.Is(rep.ended, io.EOF) && len(rep.first) == 0 {
-			err = rep.ended
+		rep.buf = make([]byte, pieceSize(rep.ContentLength))
+		rep.firstPiece, rep.readErr = rep.readPiece()
+		if rep.readErr != nil && !errors.Is(rep.readErr, io.EOF) && len(rep.firstPiece) == 0 {
+			err = rep.readErr
 		}
 	}
-	rep.silence.Stop()
+	rep.idleTimer.Stop()
 	if err != nil {
-		err = failure(ctx, err)
-		rep.end()
+		err = providerFault(ctx, err)
+		rep.close()
 		return nil, err
 	}
-	rep.silence = time.AfterFunc(p.Idle.D(), func() { cancel(errSilent) })
-	rep.silence.Stop() // it runs only while we wait for the provider, not for the client
+	rep.idleTimer = time.AfterFunc(p.IdleTimeout.D(), func() { cancel(errIdleTimeout) })
+	rep.idleTimer.Stop() // it runs only while we wait for the provider, not for the client
 	return rep, nil
 }
 
-// pieceFor is how much is read at once of a reply that is so long: of a short one all of it, and
-// that it ends.
-func pieceFor(size int64) int64 {
-	if size >= 0 && size < pieceBytes {
+// pieceSize is the buffer for a reply of this size: a short one is read at once, with its end.
+func pieceSize(size int64) int64 {
+	if size >= 0 && size < maxPiece {
 		return size + 1
 	}
-	return pieceBytes
+	return maxPiece
 }
 
-// dress puts the credentials on a request: the configured key or, where there is none, the
-// client's own.
-func (p *provider) dress(head, own http.Header) {
+// setCredentials adds the configured key or, without one, the client's own credentials, and the configured
+// headers.
+func (p *provider) setCredentials(head, own http.Header) {
 	key := p.APIKey.Reveal()
-	switch {
-	case key == "":
+	if key == "" {
 		for name, values := range own {
 			head[name] = values
 		}
-	case p.Kind == anthropic:
-		head.Set("X-Api-Key", key)
-	default:
-		head.Set("Authorization", "Bearer "+key)
+	} else {
+		p.vendor.SetKey(head, key)
 	}
 	for name, value := range p.Headers {
 		head.Set(name, value.Reveal())
 	}
 }
 
-// read takes what has come, and waits where nothing has.
-func (r *reply) read() ([]byte, error) {
-	for range 100 { // a reader that brings nothing that often never will
+// readPiece reads what has arrived, or waits for it.
+func (r *reply) readPiece() ([]byte, error) {
+	for range 100 { // a reader that returns nothing so often never returns anything
 		if n, err := r.Body.Read(r.buf); n > 0 || err != nil {
 			return r.buf[:n], err
 		}
@@ -183,64 +183,130 @@ func (r *reply) read() ([]byte, error) {
 	return nil, io.ErrNoProgress
 }
 
-// next is the next piece of the body, valid until the next call. At the end, and only there, the
-// error is io.EOF; a piece may come with it.
-func (r *reply) next() ([]byte, error) {
-	if piece := r.first; piece != nil {
-		r.first = nil
-		return piece, r.ended
+// nextPiece returns the next piece of the body, valid until the next call. At the end the error is io.EOF; a
+// piece may come with it.
+func (r *reply) nextPiece() ([]byte, error) {
+	if piece := r.firstPiece; piece != nil {
+		r.firstPiece = nil
+		return piece, r.readErr
 	}
-	if r.ended != nil {
-		return nil, r.ended
+	if r.readErr != nil {
+		return nil, r.readErr
 	}
-	r.silence.Reset(r.from.Idle.D())
-	piece, err := r.read()
-	r.silence.Stop()
+	r.idleTimer.Reset(r.provider.IdleTimeout.D())
+	piece, err := r.readPiece()
+	r.idleTimer.Stop()
 	if err != nil && !errors.Is(err, io.EOF) {
-		err = failure(r.ctx, err)
+		err = providerFault(r.ctx, err)
 	}
-	r.ended = err
+	r.readErr = err
 	return piece, err
 }
 
-// end gives the connection back.
-func (r *reply) end() {
-	r.silence.Stop()
+// close releases the connection.
+func (r *reply) close() {
+	r.idleTimer.Stop()
 	r.cancel(nil)
 	if r.Response != nil {
 		_ = r.Body.Close()
 	}
 }
 
-// hold reads a failed answer to its end, so that it can be passed on if nothing better comes. It is
-// nil where that cannot be had quickly.
-func (r *reply) hold() *reply {
-	defer r.end()
-	quick := time.AfterFunc(heldTime, func() { r.cancel(errSilent) })
+// buffered reads a failed answer to its end, so that it can be relayed if no other attempt succeeds. It
+// returns nil if that takes too long or the answer is too large.
+func (r *reply) buffered() *reply {
+	defer r.close()
+	quick := time.AfterFunc(bufferTimeout, func() { r.cancel(errIdleTimeout) })
 	defer quick.Stop()
 	var body []byte
 	for {
-		piece, err := r.next()
+		piece, err := r.nextPiece()
 		body = append(body, piece...)
 		switch {
 		case errors.Is(err, io.EOF):
 			kept := *r
-			kept.first, kept.ended = body, io.EOF
+			kept.firstPiece, kept.readErr = body, io.EOF
 			return &kept
-		case err != nil, len(body) > heldBytes:
+		case err != nil, len(body) > maxBuffered:
 			return nil
 		}
 	}
 }
 
-// failure says what went wrong on the way to a provider. The client's own leaving is told from the
-// provider's silence.
-func failure(ctx context.Context, err error) error {
+// providerFault classifies the error of a provider call: a timeout, a client that left, or a provider that is
+// not available.
+func providerFault(ctx context.Context, err error) error {
 	switch cause := context.Cause(ctx); {
-	case errors.Is(cause, errLate), errors.Is(cause, errSilent):
+	case errors.Is(cause, errFirstByteTimeout), errors.Is(cause, errIdleTimeout):
 		return fault.Wrap(fault.Timeout, "the provider did not answer in time", cause)
 	case cause != nil:
 		return fault.Wrap(fault.Canceled, "the client left", err)
 	}
 	return fault.Wrap(fault.Unavailable, "the provider is not available", err)
+}
+
+// sendProgress is how much of a request was sent. A provider can execute a request only if all of it arrived:
+// the body is one JSON document.
+type sendProgress struct {
+	bodyTaken atomic.Bool  // the transport has read the whole body
+	written   atomic.Int32 // one of the constants below
+}
+
+// What the transport reports about writing a request.
+const (
+	writtenUnknown int32 = iota // nothing yet
+	writtenWhole
+	writtenPart // it failed before the end
+)
+
+// traceWrites makes the transport report to d.
+func (d *sendProgress) traceWrites(ctx context.Context) context.Context {
+	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteRequest: func(info httptrace.WroteRequestInfo) {
+		if info.Err != nil {
+			d.written.CompareAndSwap(writtenUnknown, writtenPart)
+			return
+		}
+		d.written.Store(writtenWhole)
+	}})
+}
+
+// mayBeDelivered says whether the provider may have the whole request.
+func (d *sendProgress) mayBeDelivered() bool {
+	switch d.written.Load() {
+	case writtenWhole:
+		return true
+	case writtenPart:
+		return false
+	}
+	return d.bodyTaken.Load() // the transport has not reported
+}
+
+// sentBody is a request's body on its way to a provider. The transport may close it while it reads, and
+// reads nothing after that.
+type sentBody struct {
+	text   *jsonscan.SpliceReader
+	unread int // bytes
+	closed atomic.Bool
+	sent   *sendProgress
+}
+
+// sentBody returns the body as it goes out, with its edits made.
+func (c *call) sentBody(sent *sendProgress) io.ReadCloser {
+	return &sentBody{text: jsonscan.NewSpliceReader(c.body, c.edits), unread: jsonscan.SplicedLen(c.body, c.edits), sent: sent}
+}
+
+func (b *sentBody) Read(p []byte) (int, error) {
+	if b.closed.Load() {
+		return 0, io.ErrClosedPipe
+	}
+	n, err := b.text.Read(p)
+	if b.unread -= n; b.unread <= 0 {
+		b.sent.bodyTaken.Store(true)
+	}
+	return n, err
+}
+
+func (b *sentBody) Close() error {
+	b.closed.Store(true)
+	return nil
 }

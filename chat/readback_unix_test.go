@@ -16,32 +16,33 @@ import (
 
 	"github.com/ctxgate/ctxgate/auth"
 	"github.com/ctxgate/ctxgate/fault"
+	"github.com/ctxgate/ctxgate/llm"
+	"github.com/ctxgate/ctxgate/meter"
 	"github.com/ctxgate/ctxgate/recall"
-	"github.com/ctxgate/ctxgate/rounds"
 	"github.com/ctxgate/ctxgate/state"
 	inmemory "github.com/ctxgate/ctxgate/state/memory"
 )
 
-// keeping is a door that has kept a text for nobody in particular, and its id.
-func keeping(t *testing.T, text string) (*Door, string) {
+// newReadbackProxy returns a proxy whose store holds a text, and the text's prune_id.
+func newReadbackProxy(t *testing.T, text string) (*Proxy, string) {
 	t.Helper()
 	store := state.New(inmemory.New(), state.Default(), time.Now)
 	t.Cleanup(func() { _ = store.Close() })
-	r, err := recall.New(store, []byte(strings.Repeat("k", recall.MinSecret)), recall.Default())
+	r, err := recall.New(store, []byte(strings.Repeat("k", recall.MinSecretBytes)), recall.Default())
 	if err != nil {
 		t.Fatal(err)
 	}
-	id, err := r.Keep(t.Context(), auth.Caller{}.Tenant(), text, recall.Origin{})
+	id, err := r.StoreText(t.Context(), auth.Caller{}.Tenant(), text, recall.Origin{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &Door{deps: Deps{Recall: r, MayRead: func(auth.Caller, recall.Origin) bool { return true }}}, id
+	figures := meter.New("test", func() (meter.StoreStats, bool) { return meter.StoreStats{}, true })
+	return &Proxy{deps: Deps{Recall: r, Meter: figures, MayRead: func(auth.Caller, recall.Origin) bool { return true }}}, id
 }
 
-// What a model reads back is bounded as it is at the hub: hostile patterns take little time, and none
-// when the client has left; overlapping ranges give each line once; all of it within the characters
-// that a round may have.
-func TestWhatAModelReadsBackIsBounded(t *testing.T) { // not parallel: it measures the process
+// Reading back is bounded as at the hub: hostile patterns take little time and stop when the client
+// disconnects, overlapping ranges return each line once, and no answer exceeds its characters.
+func TestReadbackIsBounded(t *testing.T) { // not parallel: it measures the process
 	raw, err := os.ReadFile("../recall/testdata/patterns.json")
 	if err != nil {
 		t.Fatal(err)
@@ -52,9 +53,9 @@ func TestWhatAModelReadsBackIsBounded(t *testing.T) { // not parallel: it measur
 	if err := json.Unmarshal(raw, &list); err != nil || len(list) < 50 {
 		t.Fatal(len(list), err)
 	}
-	d, id := keeping(t, strings.Repeat("ab", 2<<20/slower)+"\n"+strings.Repeat("a line\n", 10_000))
-	const most = 60_000
-	gone, cancel := context.WithCancel(t.Context())
+	px, id := newReadbackProxy(t, strings.Repeat("ab", 2<<20/slower)+"\n"+strings.Repeat("a line\n", 10_000))
+	const maxChars = 60_000
+	canceled, cancel := context.WithCancel(t.Context())
 	cancel()
 	for _, p := range list {
 		var expr strings.Builder
@@ -65,14 +66,14 @@ func TestWhatAModelReadsBackIsBounded(t *testing.T) { // not parallel: it measur
 		took := time.Duration(1 << 62)
 		for try := 0; try < 3 && took > 50*time.Millisecond; try++ {
 			began := processorTime(t)
-			text, err := d.readBack(t.Context(), auth.Caller{}, args, most)
+			text, err := px.recoverText(t.Context(), auth.Caller{}, args, maxChars)
 			took = min(took, processorTime(t)-began)
-			if err != nil && fault.KindOf(err) != fault.BadParams || utf8.RuneCountInString(text) > most {
+			if err != nil && fault.KindOf(err) != fault.BadParams || utf8.RuneCountInString(text) > maxChars {
 				t.Errorf("%.60s: %d bytes, %v", expr.String(), len(text), err)
 			}
 			if err == nil {
-				if _, err := d.readBack(gone, auth.Caller{}, args, most); !errors.Is(err, context.Canceled) {
-					t.Errorf("%.60s, the client has left: %v", expr.String(), err)
+				if _, err := px.recoverText(canceled, auth.Caller{}, args, maxChars); !errors.Is(err, context.Canceled) {
+					t.Errorf("%.60s, after the client disconnected: %v", expr.String(), err)
 				}
 			}
 		}
@@ -81,20 +82,20 @@ func TestWhatAModelReadsBackIsBounded(t *testing.T) { // not parallel: it measur
 		}
 	}
 	ranges := strings.Repeat(`{"start_line":2,"end_line":9000},`, 1499) + `{"start_line":3,"end_line":10}`
-	text, err := d.readBack(t.Context(), auth.Caller{}, []byte(`{"prune_id":"`+id+`","include_line_numbers":true,"ranges":[`+ranges+`]}`), most)
-	if err != nil || utf8.RuneCountInString(text) > most || !strings.HasPrefix(text, "2│ a line\n3│ a line\n") || !strings.Contains(text, "ask for the rest with prune_id="+id) {
+	text, err := px.recoverText(t.Context(), auth.Caller{}, []byte(`{"prune_id":"`+id+`","include_line_numbers":true,"ranges":[`+ranges+`]}`), maxChars)
+	if err != nil || utf8.RuneCountInString(text) > maxChars || !strings.HasPrefix(text, "2│ a line\n3│ a line\n") || !strings.Contains(text, "ask for the rest with prune_id="+id) {
 		t.Errorf("%d bytes, %v", len(text), err)
 	}
 }
 
-// One reply of a model cannot make the door search any number of times.
+// The proxy answers at most maxCalls calls of one reply: each may cost a search.
 func TestCallsOfOneRoundAreBounded(t *testing.T) {
-	d, id := keeping(t, "text")
-	round := &rounds.Round{}
+	px, id := newReadbackProxy(t, "text")
+	round := &llm.Round{}
 	for i := range 1000 {
-		round.Calls = append(round.Calls, rounds.Call{ID: fmt.Sprint(i), Args: []byte(`{"prune_id":"` + id + `"}`)})
+		round.Calls = append(round.Calls, llm.RecoverCall{ID: fmt.Sprint(i), Args: []byte(`{"prune_id":"` + id + `"}`)})
 	}
-	answers := d.answers(t.Context(), &call{reads: &reading{Recovery: Recovery{MaxChars: 60_000}}}, round, false)
+	answers := px.answerCalls(t.Context(), &call{readback: &readbackState{Recovery: Recovery{MaxChars: 60_000}}}, round, false)
 	for i, a := range answers {
 		if want := i >= maxCalls; a.Failed != want || !want && a.Text != "text" || want && !strings.Contains(a.Text, "call again") {
 			t.Fatalf("call %d: %+v", i, a)

@@ -13,8 +13,8 @@ import (
 	"github.com/ctxgate/ctxgate/chat"
 )
 
-// streaming asks for a stream, and gives the answer when it has begun.
-func (g *gate) streaming(t *testing.T, w wire) *http.Response {
+// startStream requests a stream and returns the response once it has begun.
+func (g *gateway) startStream(t *testing.T, w wire) *http.Response {
 	t.Helper()
 	req, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, g.URL+w.path, strings.NewReader(w.request(true)))
 	resp, err := g.Client().Do(req)
@@ -25,8 +25,8 @@ func (g *gate) streaming(t *testing.T, w wire) *http.Response {
 	return resp
 }
 
-// A provider that is gone in the middle of a reply: what came is with the client, and the end is no
-// clean one, in every shape, streamed or not. Nothing is asked again.
+// If the provider disconnects during a reply, the client gets what came and a broken end, in every wire format,
+// streamed or not. The request is not retried.
 func TestCutReplyIsBroken(t *testing.T) {
 	for name, w := range wires {
 		for kind, serve := range map[string]http.HandlerFunc{
@@ -38,46 +38,46 @@ func TestCutReplyIsBroken(t *testing.T) {
 			},
 			"length": func(rw http.ResponseWriter, _ *http.Request) {
 				rw.Header().Set("Content-Length", "100000")
-				_, _ = io.WriteString(rw, w.whole)
+				_, _ = io.WriteString(rw, w.reply)
 				_ = http.NewResponseController(rw).Flush()
 				panic(http.ErrAbortHandler)
 			},
 		} {
 			t.Run(name+" "+kind, func(t *testing.T) {
-				f := newFar(t, serve)
-				g := open(t, []chat.Provider{provider("p", w.kind, f.URL)})
-				resp := g.streaming(t, w)
+				f := newStubProvider(t, serve)
+				g := newGateway(t, []chat.Provider{providerConfig("p", w.kind, f.URL)})
+				resp := g.startStream(t, w)
 				body, err := readAll(resp.Body)
 				if err == nil {
-					t.Errorf("a clean end after %q", body)
+					t.Errorf("the reply ended cleanly after %q", body)
 				}
 				if kind == "stream" && body != w.events[0] {
 					t.Errorf("got %q, want %q", body, w.events[0])
 				}
-				if len(f.calls()) != 1 {
-					t.Errorf("asked %d times", len(f.calls()))
+				if len(f.requests()) != 1 {
+					t.Errorf("called %d times", len(f.requests()))
 				}
-				g.has(t, `ctxgate_llm_requests_total{provider="p",result="cut"} 1`, "ctxgate_llm_requests_in_flight 0")
+				g.wantMetrics(t, `ctxgate_llm_requests_total{provider="p",result="cut"} 1`, "ctxgate_llm_requests_in_flight 0")
 			})
 		}
 	}
 }
 
-// A provider that falls silent in the middle of a reply is waited for no longer than timeout_idle.
-func TestSilenceEndsAStream(t *testing.T) {
+// A stream ends when the provider sends nothing for timeout_idle.
+func TestIdleTimeoutEndsAStream(t *testing.T) {
 	w := wires["messages"]
-	f := newFar(t, streams(w.events, make(chan struct{})))
-	g := open(t, []chat.Provider{provider("p", w.kind, f.URL, func(p *chat.Provider) { p.Idle = seconds(100 * time.Millisecond) })})
-	if body, err := readAll(g.streaming(t, w).Body); err == nil || body != w.events[0] {
+	f := newStubProvider(t, streamEvents(w.events, make(chan struct{})))
+	g := newGateway(t, []chat.Provider{providerConfig("p", w.kind, f.URL, func(p *chat.Provider) { p.IdleTimeout = unitDuration(100 * time.Millisecond) })})
+	if body, err := readAll(g.startStream(t, w).Body); err == nil || body != w.events[0] {
 		t.Errorf("got %q, %v", body, err)
 	}
-	g.has(t, `ctxgate_llm_requests_total{provider="p",result="timeout"} 1`)
+	g.wantMetrics(t, `ctxgate_llm_requests_total{provider="p",result="timeout"} 1`)
 }
 
-// A stream may go on for longer than any limit, as long as it is not silent.
-func TestALongStreamIsNotSilent(t *testing.T) {
+// A stream may last longer than every timeout, as long as data keeps coming.
+func TestLongStreamIsNotCut(t *testing.T) {
 	w := wires["completions"]
-	f := newFar(t, func(rw http.ResponseWriter, _ *http.Request) {
+	f := newStubProvider(t, func(rw http.ResponseWriter, _ *http.Request) {
 		rw.Header().Set("Content-Type", "text/event-stream")
 		for range 10 {
 			_, _ = io.WriteString(rw, w.events[0])
@@ -85,18 +85,18 @@ func TestALongStreamIsNotSilent(t *testing.T) {
 			time.Sleep(50 * time.Millisecond)
 		}
 	})
-	short := seconds(250 * time.Millisecond)
-	g := open(t, []chat.Provider{provider("p", w.kind, f.URL, func(p *chat.Provider) { p.Idle, p.FirstByte = short, short })},
+	short := unitDuration(250 * time.Millisecond)
+	g := newGateway(t, []chat.Provider{providerConfig("p", w.kind, f.URL, func(p *chat.Provider) { p.IdleTimeout, p.FirstByteTimeout = short, short })},
 		func(s *chat.Settings, _ *chat.Deps) { s.HTTP.BodyTimeout = short })
-	if body, err := readAll(g.streaming(t, w).Body); err != nil || body != strings.Repeat(w.events[0], 10) {
+	if body, err := readAll(g.startStream(t, w).Body); err != nil || body != strings.Repeat(w.events[0], 10) {
 		t.Errorf("got %q, %v", body, err)
 	}
 }
 
-// The same over HTTP/2, where a deadline that has passed would end the stream by itself.
-func TestASlowStreamOverHTTP2(t *testing.T) {
+// The same over HTTP/2, where an expired deadline would end the stream by itself.
+func TestSlowStreamOverHTTP2(t *testing.T) {
 	w := wires["messages"]
-	f := newFar(t, func(rw http.ResponseWriter, _ *http.Request) {
+	f := newStubProvider(t, func(rw http.ResponseWriter, _ *http.Request) {
 		rw.Header().Set("Content-Type", "text/event-stream")
 		for _, e := range w.events {
 			_, _ = io.WriteString(rw, e)
@@ -104,10 +104,10 @@ func TestASlowStreamOverHTTP2(t *testing.T) {
 			time.Sleep(150 * time.Millisecond)
 		}
 	})
-	g := open(t, []chat.Provider{provider("p", w.kind, f.URL)}, func(s *chat.Settings, _ *chat.Deps) { s.HTTP.BodyTimeout = seconds(50 * time.Millisecond) })
+	g := newGateway(t, []chat.Provider{providerConfig("p", w.kind, f.URL)}, func(s *chat.Settings, _ *chat.Deps) { s.HTTP.BodyTimeout = unitDuration(50 * time.Millisecond) })
 	var protocols http.Protocols
 	protocols.SetUnencryptedHTTP2(true)
-	srv := httptest.NewUnstartedServer(&g.main)
+	srv := httptest.NewUnstartedServer(&g.handler)
 	srv.Config.Protocols = &protocols
 	srv.Start()
 	defer srv.Close()
@@ -124,14 +124,14 @@ func TestASlowStreamOverHTTP2(t *testing.T) {
 	}
 }
 
-// A client that leaves ends the far call, whether the reply has begun or not.
-func TestLeavingEndsTheFarCall(t *testing.T) {
+// A client that disconnects cancels the provider call, whether the reply has begun or not.
+func TestDisconnectCancelsTheProviderCall(t *testing.T) {
 	for _, begun := range []bool{false, true} {
 		ended := make(chan struct{})
 		w := wires["responses"]
-		asked := make(chan struct{}, 1)
-		f := newFar(t, func(rw http.ResponseWriter, r *http.Request) {
-			asked <- struct{}{}
+		called := make(chan struct{}, 1)
+		f := newStubProvider(t, func(rw http.ResponseWriter, r *http.Request) {
+			called <- struct{}{}
 			if begun {
 				rw.Header().Set("Content-Type", "text/event-stream")
 				_, _ = io.WriteString(rw, w.events[0])
@@ -140,35 +140,35 @@ func TestLeavingEndsTheFarCall(t *testing.T) {
 			<-r.Context().Done()
 			close(ended)
 		})
-		g := open(t, []chat.Provider{provider("p", w.kind, f.URL)})
-		ctx, leave := context.WithCancel(t.Context())
-		gone := make(chan struct{})
+		g := newGateway(t, []chat.Provider{providerConfig("p", w.kind, f.URL)})
+		ctx, disconnect := context.WithCancel(t.Context())
+		finished := make(chan struct{})
 		go func() {
-			defer close(gone)
+			defer close(finished)
 			req, _ := http.NewRequestWithContext(ctx, http.MethodPost, g.URL+w.path, strings.NewReader(w.request(true)))
 			if resp, err := g.Client().Do(req); err == nil {
 				_, _ = io.Copy(io.Discard, resp.Body)
 				resp.Body.Close()
 			}
 		}()
-		<-asked
+		<-called
 		time.Sleep(20 * time.Millisecond)
-		leave()
-		<-gone
+		disconnect()
+		<-finished
 		select {
 		case <-ended:
 		case <-time.After(5 * time.Second):
-			t.Fatalf("begun=%v: the far call goes on", begun)
+			t.Fatalf("begun=%v: the provider call was not canceled", begun)
 		}
-		g.has(t, `ctxgate_llm_requests_total{provider="p",result="canceled"} 1`, "ctxgate_llm_requests_in_flight 0")
+		g.wantMetrics(t, `ctxgate_llm_requests_total{provider="p",result="canceled"} 1`, "ctxgate_llm_requests_in_flight 0")
 	}
 }
 
-// A client that does not read slows its provider down, and is given up after body_timeout. What
-// was sent until then is bounded by what the connections buffer.
+// A client that does not read slows its provider down and is disconnected after body_timeout. The connections'
+// buffers bound what the provider sends until then.
 func TestSlowClientIsBounded(t *testing.T) {
 	sent, ended := make(chan int, 1), make(chan struct{})
-	f := newFar(t, func(rw http.ResponseWriter, r *http.Request) {
+	f := newStubProvider(t, func(rw http.ResponseWriter, r *http.Request) {
 		defer close(ended)
 		rw.Header().Set("Content-Type", "text/event-stream")
 		event := "data: " + strings.Repeat("x", 64<<10) + "\n\n"
@@ -181,7 +181,7 @@ func TestSlowClientIsBounded(t *testing.T) {
 			}
 		}
 	})
-	g := open(t, []chat.Provider{provider("p", "openai", f.URL)}, func(s *chat.Settings, _ *chat.Deps) { s.HTTP.BodyTimeout = seconds(300 * time.Millisecond) })
+	g := newGateway(t, []chat.Provider{providerConfig("p", "openai", f.URL)}, func(s *chat.Settings, _ *chat.Deps) { s.HTTP.BodyTimeout = unitDuration(300 * time.Millisecond) })
 	conn, err := net.Dial("tcp", strings.TrimPrefix(g.URL, "http://"))
 	if err != nil {
 		t.Fatal(err)
@@ -194,20 +194,20 @@ func TestSlowClientIsBounded(t *testing.T) {
 		t.Fatal("the provider is still sending")
 	}
 	if n := <-sent; n > 64<<20 {
-		t.Errorf("%d bytes were taken for a client that reads none", n)
+		t.Errorf("the provider sent %d bytes for a client that reads none", n)
 	}
-	g.has(t, "ctxgate_llm_requests_in_flight 0", `ctxgate_llm_requests_total{provider="p",result="canceled"} 1`)
+	g.wantMetrics(t, "ctxgate_llm_requests_in_flight 0", `ctxgate_llm_requests_total{provider="p",result="canceled"} 1`)
 }
 
-// A reload changes who is asked from now on; a stream that has begun goes on to its end.
+// A reload changes the providers of new requests; a stream that has begun runs to its end.
 func TestReloadDoesNotCutStreams(t *testing.T) {
 	w := wires["completions"]
 	taken := make(chan struct{})
-	one, two := newFar(t, streams(w.events, taken)), newFar(t, says(200, w.whole))
-	g := open(t, []chat.Provider{provider("p", w.kind, one.URL)})
-	resp := g.streaming(t, w)
-	g.reload(provider("p", w.kind, two.URL))
-	if _, body := g.post(t, w.path, w.request(false), nil); body != w.whole {
+	one, two := newStubProvider(t, streamEvents(w.events, taken)), newStubProvider(t, respond(200, w.reply))
+	g := newGateway(t, []chat.Provider{providerConfig("p", w.kind, one.URL)})
+	resp := g.startStream(t, w)
+	g.reload(providerConfig("p", w.kind, two.URL))
+	if _, body := g.post(t, w.path, w.request(false), nil); body != w.reply {
 		t.Errorf("after the reload: %q", body)
 	}
 	for range len(w.events) - 1 {
@@ -222,11 +222,11 @@ func TestReloadDoesNotCutStreams(t *testing.T) {
 	}
 }
 
-// An empty reply, and one without a body at all, are replies.
+// Empty replies, with and without a body, are relayed.
 func TestEmptyReplies(t *testing.T) {
 	for _, status := range []int{200, 204} {
-		f := newFar(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) })
-		g := open(t, []chat.Provider{provider("p", "openai", f.URL)})
+		f := newStubProvider(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) })
+		g := newGateway(t, []chat.Provider{providerConfig("p", "openai", f.URL)})
 		if resp, body := g.post(t, "/v1/responses", "{}", nil); resp.StatusCode != status || body != "" {
 			t.Errorf("got %d %q", resp.StatusCode, body)
 		}

@@ -9,142 +9,142 @@ import (
 	"net/http"
 	"slices"
 
+	"github.com/ctxgate/ctxgate/chat/readback"
 	"github.com/ctxgate/ctxgate/fault"
 	"github.com/ctxgate/ctxgate/front"
 	"github.com/ctxgate/ctxgate/internal/membudget"
-	"github.com/ctxgate/ctxgate/rounds"
+	"github.com/ctxgate/ctxgate/llm"
 )
 
-// legible says whether a reply can be joined to another.
-func legible(rep *reply) bool {
+// isMergeable reports whether a reply can be merged with the rounds before it.
+func isMergeable(rep *reply) bool {
 	encoding := rep.Header.Get("Content-Encoding")
 	return rep.StatusCode == http.StatusOK && (encoding == "" || encoding == "identity")
 }
 
-// converse relays a reply in which the model may read back: then it is answered, and the provider
-// asked again, until it has nothing more to ask. The client gets one reply.
-func (d *Door) converse(ctx context.Context, w http.ResponseWriter, c *call, rep *reply) (string, error) {
-	defer func() { rep.end() }()
-	p := &pouring{d: d, w: w, c: c, stream: isEvents(rep.Header)}
-	p.join = rounds.NewJoin(c.shape, p.stream)
+// relayRounds relays a reply in which the model may call recover_text. The proxy answers each call and sends
+// the next request, until the model calls it no more. The client gets one merged reply.
+func (px *Proxy) relayRounds(ctx context.Context, w http.ResponseWriter, c *call, rep *reply) (string, error) {
+	defer func() { rep.close() }()
+	m := &mergedReply{px: px, w: w, c: c, stream: isEventStream(rep.Header)}
+	m.merger = readback.NewMerger(c.readback.codec, m.stream)
 	for n := 0; ; n++ {
-		if err := p.round(ctx, rep); err != nil {
-			return p.failed(ctx, err)
+		if err := m.relayRound(ctx, rep); err != nil {
+			return m.abort(ctx, err)
 		}
-		round := p.join.End()
-		if round == nil || round.Mixed || n == c.reads.MaxRounds {
-			return p.finish(ctx, rep, round)
+		round := m.merger.EndRound()
+		if round == nil || round.Mixed || n == c.readback.MaxRounds {
+			return m.finishReply(ctx, rep, round)
 		}
-		answers := d.answers(ctx, c, round, n+1 == c.reads.MaxRounds)
-		d.keep(ctx, c, round, answers)
-		next, err := d.askOn(ctx, c, rep, round, answers)
+		answers := px.answerCalls(ctx, c, round, n+1 == c.readback.MaxRounds)
+		px.storeRound(ctx, c, round, answers)
+		next, err := px.requestRound(ctx, c, rep, round, answers)
 		if err != nil {
-			return p.failed(ctx, err)
+			return m.abort(ctx, err)
 		}
 		rep = next
-		p.ear = rounds.NewEar(c.shape, p.stream)
-		if !legible(rep) && !p.begun {
-			d.forget(ctx, c)
-			return d.answer(ctx, w, c, rep)
+		m.shown = readback.NewReplyObserver(c.readback.codec, m.stream)
+		if !isMergeable(rep) && !m.hasBegun {
+			px.forgetHidden(ctx, c)
+			return px.relayAndCharge(ctx, w, c, rep)
 		}
-		if !legible(rep) || isEvents(rep.Header) != p.stream {
-			return p.failed(ctx, fault.New(fault.BadReply, "the provider did not go on with its reply"))
+		if !isMergeable(rep) || isEventStream(rep.Header) != m.stream {
+			return m.abort(ctx, fault.New(fault.BadReply, "the provider did not go on with its reply"))
 		}
 	}
 }
 
-// askOn asks the provider that gave a reply to go on with it, and its fallbacks if it cannot. The
-// request is masked anew: to the masking it is the next of the conversation, as it will be when the
-// client's next request tells it again.
-func (d *Door) askOn(ctx context.Context, c *call, rep *reply, round *rounds.Round, answers []rounds.Answer) (*reply, error) {
-	rep.end()
-	c.chain = c.chain[slices.Index(c.chain, rep.from):]
-	// The body of the next round is charged, and once more where it is marked for the cache: first what it
-	// will have at least, then what it has. That of the last round is let go.
+// requestRound sends the next round's request to the provider of the last reply, or to its fallbacks. The
+// request is masked again, as the next request of the conversation: the client's next request repeats it.
+func (px *Proxy) requestRound(ctx context.Context, c *call, rep *reply, round *llm.Round, answers []llm.Answer) (*reply, error) {
+	rep.close()
+	c.candidates = c.candidates[slices.Index(c.candidates, rep.provider):]
+	// Charge the next body twice, as it is copied to set a cache_control: its minimum before it is built, its
+	// real size after. Then release the body of the last round.
 	charge := membudget.Charge{Scope: c.memory}
-	least := int64(len(c.reads.body))
+	least := int64(len(c.readback.body))
 	for _, a := range answers {
 		least += int64(len(a.Text))
 	}
-	if err := charge.Take(2 * least); err != nil {
+	if err := charge.Reserve(2 * least); err != nil {
 		return nil, err
 	}
-	body, err := rounds.Follow(c.shape, c.reads.body, round, answers)
+	body, err := readback.NextRequest(c.readback.codec, c.readback.body, round, answers)
 	if err != nil {
-		return nil, fmt.Errorf("going on with a reply: %w", err)
+		return nil, fmt.Errorf("building the request of the next round: %w", err)
 	}
 	size := int64(len(body))
-	if err := charge.Take(2*size - charge.Bytes); err != nil {
+	if err := charge.Reserve(2*size - charge.Bytes); err != nil {
 		return nil, err
 	}
-	c.memory.Give(int64(len(c.reads.body)))
-	c.reads.body, c.body = body, body
-	if c.reads.cached {
-		c.body = rounds.Mark(body)
+	c.memory.Free(int64(len(c.readback.body)))
+	c.readback.body, c.body = body, body
+	if c.readback.marks != nil {
+		c.body = c.readback.marks.MarkLast(body)
 	}
 	c.round++
-	if err := d.shrink(ctx, c); err != nil {
+	if err := px.shrinkBody(ctx, c); err != nil {
 		return nil, err
 	}
-	next, err := d.ask(ctx, c)
+	next, err := px.askProviders(ctx, c)
 	c.body = nil
-	charge.Keep(size)
+	charge.ShrinkTo(size)
 	return next, err
 }
 
-// pouring is the way of one reply of several rounds to the client.
-type pouring struct {
-	d      *Door
-	w      http.ResponseWriter
-	c      *call
-	join   *rounds.Join
-	stream bool
-	ear    *rounds.Ear // hears the last round; nil for the first
-	out    *outlet
-	begun  bool // the client has a part of it
+// mergedReply is a reply of several rounds on its way to the client.
+type mergedReply struct {
+	px       *Proxy
+	w        http.ResponseWriter
+	c        *call
+	merger   *readback.Merger
+	stream   bool
+	shown    *readback.ReplyObserver // of the last round; nil for the first
+	out      *clientWriter
+	hasBegun bool // the client has received a part
 }
 
-// failed is what becomes of the request when a round fails: a refusal, or a reply that broke off.
-func (p *pouring) failed(ctx context.Context, err error) (string, error) {
-	if p.ear.Over() { // clients leave when they have the last event
-		p.d.keepName(ctx, p.c, p.ear)
+// abort ends the request when a round fails: with an error, or with a truncated reply if it has begun.
+func (m *mergedReply) abort(ctx context.Context, err error) (string, error) {
+	if m.shown.IsComplete() { // clients may disconnect after the last event
+		m.px.storeIdentity(ctx, m.c, m.shown)
 	} else {
-		p.d.forget(ctx, p.c)
+		m.px.forgetHidden(ctx, m.c)
 	}
-	if !p.begun {
+	if !m.hasBegun {
 		return "", err
 	}
-	err = fmt.Errorf("%w: %w", errBegun, err)
-	return resultOf(err), err
+	err = fmt.Errorf("%w: %w", errReplyStarted, err)
+	return brokenResultLabel(err), err
 }
 
-// round passes on what the client may see of one reply, as it comes, and tells what the reply cost.
-func (p *pouring) round(ctx context.Context, rep *reply) error {
-	watch := newObserver(p.c.endpoint, rep.Response)
+// relayRound streams the visible part of one reply to the client and records the reply's usage.
+func (m *mergedReply) relayRound(ctx context.Context, rep *reply) error {
+	watch := newObserver(m.c.endpoint, rep.Response)
 	defer func() {
-		if used, ok := watch.usage(); ok {
-			p.d.tell(ctx, p.c, rep.from, watch.model(), used)
+		if used, model, ok := watch.usage(); ok {
+			m.px.recordUsage(ctx, m.c, rep.provider, model, used)
 		}
 	}()
-	// The rounds keep of a reply what they may need, up to a limit. That is charged while it is read.
-	charge := membudget.Charge{Scope: p.c.memory}
-	defer charge.Keep(0)
+	// The merger buffers up to readback.MaxKept bytes of a reply: charge them while it is read.
+	charge := membudget.Charge{Scope: m.c.memory}
+	defer charge.ShrinkTo(0)
 	for {
-		piece, err := rep.next()
-		if charge.Bytes < rounds.MaxKept {
-			if err := charge.Take(int64(len(piece))); err != nil {
+		piece, err := rep.nextPiece()
+		if charge.Bytes < readback.MaxKept {
+			if err := charge.Reserve(int64(len(piece))); err != nil {
 				return err
 			}
 		}
 		if len(piece) > 0 {
-			shown, err := p.join.Write(piece)
-			if err := p.write(ctx, rep, shown, false); err != nil {
+			shown, err := m.merger.Write(piece)
+			if err := m.writePart(ctx, rep, shown, false); err != nil {
 				return err
 			}
-			p.ear.Write(shown)
+			m.shown.Write(shown)
 			watch.write(piece)
 			if err != nil {
-				return fault.Wrap(fault.BadReply, "the provider's reply cannot be joined", err)
+				return fault.Wrap(fault.BadReply, "the provider's reply cannot be merged with the rounds before it", err)
 			}
 		}
 		switch {
@@ -156,45 +156,48 @@ func (p *pouring) round(ctx context.Context, rep *reply) error {
 	}
 }
 
-// finish ends the reply with its last round, whose calls the client is not shown either. What they
-// ask for is kept for the client's next request: beside calls of its own they must be answered, and
-// where the provider has the conversation, always.
-func (p *pouring) finish(ctx context.Context, rep *reply, last *rounds.Round) (string, error) {
-	if p.c.round > 0 {
-		front.Note(ctx, slog.Int("rounds", p.c.round))
+// finishReply ends the reply with its last round. Its recover_text calls are hidden too; storeLastRound keeps
+// their answers for the client's next request.
+func (m *mergedReply) finishReply(ctx context.Context, rep *reply, last *llm.Round) (string, error) {
+	if m.c.round > 0 {
+		front.AddLogAttrs(ctx, slog.Int("rounds", m.c.round))
 	}
-	rest := p.join.Finish()
+	rest := m.merger.Finish()
 	if last == nil {
-		p.ear.Write(rest)
-		p.d.keepName(ctx, p.c, p.ear)
+		m.shown.Write(rest)
+		m.px.storeIdentity(ctx, m.c, m.shown)
 	} else {
-		p.d.keepLast(ctx, p.c, last, rounds.ReplyID(p.c.shape, rest, p.stream))
+		replyID := ""
+		if stateful, ok := m.c.codec.(llm.StatefulCodec); ok {
+			replyID = stateful.ReplyID(rest, m.stream)
+		}
+		m.px.storeLastRound(ctx, m.c, last, replyID)
 	}
-	if err := p.write(ctx, rep, rest, true); err != nil {
-		return p.failed(ctx, err)
+	if err := m.writePart(ctx, rep, rest, true); err != nil {
+		return m.abort(ctx, err)
 	}
-	return outcome(rep.StatusCode), nil
+	return resultLabel(rep.StatusCode), nil
 }
 
-// write gives the client a part of the reply, or the rest of it. The head goes with the first part:
-// until then the provider may still fail, and the client be told so.
-func (p *pouring) write(ctx context.Context, rep *reply, part []byte, rest bool) error {
-	if len(part) == 0 && (p.begun || !rest) {
+// writePart writes a part of the reply, or the rest of it, to the client. The headers are sent with the first
+// part, so that until then a failure can still become an error response.
+func (m *mergedReply) writePart(ctx context.Context, rep *reply, part []byte, rest bool) error {
+	if len(part) == 0 && (m.hasBegun || !rest) {
 		return nil
 	}
-	if !p.begun {
-		p.begun = true
+	if !m.hasBegun {
+		m.hasBegun = true
 		rep.ContentLength = -1
 		if rest {
 			rep.ContentLength = int64(len(part))
 		}
-		p.d.head(ctx, p.w, rep)
-		p.out = &outlet{w: p.w, control: http.NewResponseController(p.w), cfg: p.c.plan.HTTP}
+		m.px.writeReplyHeader(ctx, m.w, rep)
+		m.out = &clientWriter{w: m.w, control: http.NewResponseController(m.w), cfg: m.c.plan.HTTP}
 	}
 	if len(part) == 0 {
 		return nil
 	}
-	if err := p.out.write(part); err != nil {
+	if err := m.out.writePiece(part); err != nil {
 		return fault.Wrap(fault.Canceled, "the client does not read", err)
 	}
 	return nil

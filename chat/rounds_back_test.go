@@ -14,51 +14,52 @@ import (
 
 	"github.com/ctxgate/ctxgate/auth"
 	"github.com/ctxgate/ctxgate/chat"
+	"github.com/ctxgate/ctxgate/chat/masking"
 	"github.com/ctxgate/ctxgate/history"
-	"github.com/ctxgate/ctxgate/internal/llmtest"
+	"github.com/ctxgate/ctxgate/internal/testkit/fakeprovider"
 	"github.com/ctxgate/ctxgate/recall"
 	"github.com/ctxgate/ctxgate/state"
 	"github.com/ctxgate/ctxgate/state/memory"
 )
 
-// brittleStore can be taken down.
-type brittleStore struct {
+// flakyStore is a store that tests take down; it counts reads.
+type flakyStore struct {
 	state.Driver
-	down atomic.Bool
-	gets atomic.Int64
+	isDown   atomic.Bool
+	getCount atomic.Int64
 }
 
 var errDown = errors.New("down")
 
-func (b *brittleStore) Get(ctx context.Context, key string, now time.Time) ([]byte, error) {
-	b.gets.Add(1)
-	if b.down.Load() {
+func (b *flakyStore) Get(ctx context.Context, key string, now time.Time) ([]byte, error) {
+	b.getCount.Add(1)
+	if b.isDown.Load() {
 		return nil, errDown
 	}
 	return b.Driver.Get(ctx, key, now)
 }
 
-func (b *brittleStore) Put(ctx context.Context, items []state.Item, lease state.Lease) error {
-	if b.down.Load() {
+func (b *flakyStore) Put(ctx context.Context, items []state.Item, lease state.Lease) error {
+	if b.isDown.Load() {
 		return errDown
 	}
 	return b.Driver.Put(ctx, items, lease)
 }
 
-func brittle(t *testing.T) (*recall.Recall, *brittleStore) {
+func newFlakyRecall(t *testing.T) (*recall.Recall, *flakyStore) {
 	t.Helper()
-	b := &brittleStore{Driver: memory.New()}
-	store := state.New(b, state.Default(), time.Now)
+	b := &flakyStore{Driver: memory.New()}
+	store := state.New(b, patientStore(), time.Now)
 	t.Cleanup(func() { _ = store.Close() })
-	r, err := recall.New(store, bytes.Repeat([]byte("s"), recall.MinSecret), recall.Default())
+	r, err := recall.New(store, bytes.Repeat([]byte("s"), recall.MinSecretBytes), recall.Default())
 	if err != nil {
 		t.Fatal(err)
 	}
 	return r, b
 }
 
-// listOf is the conversation that a provider got, without its end.
-func listOf(t *testing.T, body []byte) string {
+// messagesSent is the list of messages that a provider received, without the closing bracket.
+func messagesSent(t *testing.T, body []byte) string {
 	t.Helper()
 	var f map[string]json.RawMessage
 	if err := json.Unmarshal(body, &f); err != nil {
@@ -67,53 +68,52 @@ func listOf(t *testing.T, body []byte) string {
 	return strings.TrimSuffix(string(append(f["messages"], f["input"]...)), "]")
 }
 
-// H+5: parallel calls of the tool, then one beside a call of the client's own. When the client
-// answers its call, the provider gets all that was said, and so it does in every later turn: what
-// was sent before is the beginning of what is sent next.
-func TestHiddenCallsComeBack(t *testing.T) {
-	eachWire(t, func(t *testing.T, d dialect, p *llmtest.Provider, stream bool) {
-		r := keeper(t, nil)
-		id, err := r.Keep(t.Context(), auth.DefaultTenant, "one\ntwo\n", recall.Origin{Server: chat.OriginOf("p")})
+// H+5: hidden recover_text calls, parallel or beside a call of the client's own, are restored in every
+// later request: each request extends the previous one.
+func TestHiddenCallsAreRestored(t *testing.T) {
+	eachWire(t, func(t *testing.T, d apiDialect, p *fakeprovider.Provider, stream bool) {
+		r := newRecall(t, nil)
+		id, err := r.StoreText(t.Context(), auth.DefaultTenant, "one\ntwo\n", recall.Origin{Server: masking.ProviderOrigin("p")})
 		if err != nil {
 			t.Fatal(err)
 		}
 		p.Script(
-			llmtest.Step{Think: "hm", Text: "Let me see. ", Calls: []llmtest.Call{readBack(id, ""), readBack(id, `,"pattern":"w"`)}},
-			llmtest.Step{Think: "so", Text: "And now. ", Calls: []llmtest.Call{readBack(id, `,"chars":"1-3"`), {ID: "mine", Name: "read", Args: `{}`}}},
-			llmtest.Step{Think: "ah", Text: "It is 7."},
-			llmtest.Step{Think: "again", Calls: []llmtest.Call{readBack(id, "")}},
-			llmtest.Step{Think: "yes", Text: "Still 7."},
-			llmtest.Say("Bye."),
+			fakeprovider.Step{Thinking: "hm", Text: "Let me see. ", Calls: []fakeprovider.Call{recoverCall(id, ""), recoverCall(id, `,"pattern":"w"`)}},
+			fakeprovider.Step{Thinking: "so", Text: "And now. ", Calls: []fakeprovider.Call{recoverCall(id, `,"chars":"1-3"`), {ID: "mine", Name: "read", Args: `{}`}}},
+			fakeprovider.Step{Thinking: "ah", Text: "It is 7."},
+			fakeprovider.Step{Thinking: "again", Calls: []fakeprovider.Call{recoverCall(id, "")}},
+			fakeprovider.Step{Thinking: "yes", Text: "Still 7."},
+			fakeprovider.ReplyText("Bye."),
 		)
-		g := doorTo(t, d, p, recovering(r, unmasked))
+		g := gatewayTo(t, d, p, withRecovery(r, withoutMasking))
 		d = d.thinking()
-		talk := append(d.conversation(2), `{"role":"assistant","content":"so"}`, `{"role":"user","content":"and?"}`)
-		ask := func(texts ...string) heardReply {
+		messages := append(d.conversation(2), `{"role":"assistant","content":"so"}`, `{"role":"user","content":"and?"}`)
+		send := func(texts ...string) clientReply {
 			t.Helper()
-			got, err := d.ask(t.Context(), t, g.URL, d.request(stream, talk...), stream)
+			got, err := d.send(t.Context(), t, g.URL, d.request(stream, messages...), stream)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if got.text != strings.Join(texts, "") {
 				t.Errorf("got %q", got.text)
 			}
-			talk = append(talk, got.elements...)
+			messages = append(messages, got.elements...)
 			return got
 		}
-		if got := ask("Let me see. ", "And now. "); !slices.Equal(got.calls, []string{"read mine"}) {
+		if got := send("Let me see. ", "And now. "); !slices.Equal(got.calls, []string{"read mine"}) {
 			t.Errorf("got %v", got.calls)
 		}
-		talk = append(talk, d.result("mine", "my result"))
-		ask("It is 7.")
-		talk = append(talk, `{"role":"user","content":"sure?"}`)
-		ask("Still 7.")
-		talk = append(talk, `{"role":"user","content":"bye"}`)
-		ask("Bye.")
-		all := accepted(t, p, 6)
+		messages = append(messages, d.result("mine", "my result"))
+		send("It is 7.")
+		messages = append(messages, `{"role":"user","content":"sure?"}`)
+		send("Still 7.")
+		messages = append(messages, `{"role":"user","content":"bye"}`)
+		send("Bye.")
+		all := requireAccepted(t, p, 6)
 		for i := 1; i < len(all); i++ {
-			now, before := listOf(t, all[i].Body), listOf(t, all[i-1].Body)
+			now, before := messagesSent(t, all[i].Body), messagesSent(t, all[i-1].Body)
 			if !strings.HasPrefix(now, before) {
-				t.Errorf("request %d:\n%s\ndoes not go on with\n%s", i, now, before)
+				t.Errorf("request %d:\n%s\ndoes not extend\n%s", i, now, before)
 			}
 		}
 		texts := []string{}
@@ -122,60 +122,60 @@ func TestHiddenCallsComeBack(t *testing.T) {
 		}
 		slices.Sort(texts)
 		if want := []string{"my result", "one", "one\ntwo\n", "one\ntwo\n", "two\n"}; !slices.Equal(texts, want) {
-			t.Errorf("the model knows %q", texts)
+			t.Errorf("the model got %q", texts)
 		}
 	})
 }
 
-// H+5: a client that leaves the conversation with the provider does not know of calls that wait
-// there; they are answered with its next request.
-func TestCallsAtTheProviderAreAnswered(t *testing.T) {
-	d := dialects[llmtest.Responses]
+// H+5: if the provider stores the conversation, recover_text calls that are still pending there are
+// answered with the client's next request.
+func TestPendingCallsAtTheProviderAreAnswered(t *testing.T) {
+	d := dialects[fakeprovider.Responses]
 	for _, stream := range []bool{false, true} {
-		p, r := llmtest.New(t, llmtest.Options{}), keeper(t, nil)
-		id, _ := r.Keep(t.Context(), auth.DefaultTenant, "text", recall.Origin{Server: chat.OriginOf("p")})
-		read := readBack(id, "")
-		p.Script(llmtest.Use(read), llmtest.Use(read, llmtest.Call{ID: "mine", Name: "read", Args: `{}`}),
-			llmtest.Use(read), llmtest.Use(read), llmtest.Say("Done."))
-		g := doorTo(t, d, p, recovering(r, unmasked), func(s *chat.Settings, _ *chat.Deps) { s.Chat.Observation.Recovery.MaxRounds = 1 })
-		previous, last := "", heardReply{}
-		for _, said := range []string{`{"role":"user","content":"go"}`, d.result("mine", "my result"), `{"role":"user","content":"and?"}`} {
-			body := strings.Replace(d.request(stream, said), `{`, `{`+previous, 1)
-			got, err := d.ask(t.Context(), t, g.URL, body, stream)
+		p, r := fakeprovider.New(t, fakeprovider.Options{}), newRecall(t, nil)
+		id, _ := r.StoreText(t.Context(), auth.DefaultTenant, "text", recall.Origin{Server: masking.ProviderOrigin("p")})
+		read := recoverCall(id, "")
+		p.Script(fakeprovider.CallTools(read), fakeprovider.CallTools(read, fakeprovider.Call{ID: "mine", Name: "read", Args: `{}`}),
+			fakeprovider.CallTools(read), fakeprovider.CallTools(read), fakeprovider.ReplyText("Done."))
+		g := gatewayTo(t, d, p, withRecovery(r, withoutMasking), func(s *chat.Settings, _ *chat.Deps) { s.Chat.ObservationMasking.Recovery.MaxRounds = 1 })
+		previous, last := "", clientReply{}
+		for _, message := range []string{`{"role":"user","content":"go"}`, d.result("mine", "my result"), `{"role":"user","content":"and?"}`} {
+			body := strings.Replace(d.request(stream, message), `{`, `{`+previous, 1)
+			got, err := d.send(t.Context(), t, g.URL, body, stream)
 			if err != nil {
 				t.Fatal(err)
 			}
 			previous, last = fmt.Sprintf(`"previous_response_id":%q,`, got.id), got
 		}
-		if all := accepted(t, p, 5); last.text != "Done." || len(all[4].Results) != 5 {
+		if all := requireAccepted(t, p, 5); last.text != "Done." || len(all[4].Results) != 5 {
 			t.Errorf("got %+v, %+v", last, all[4].Results)
 		}
 	}
 }
 
-// H+5: of two replies to the same request, each goes out with what was hidden of it and nothing of
-// the other; and a reply that failed leaves nothing behind.
-func TestHiddenCallsOfAnotherReply(t *testing.T) {
-	eachWire(t, func(t *testing.T, d dialect, p *llmtest.Provider, stream bool) {
-		r := keeper(t, nil)
-		id, _ := r.Keep(t.Context(), auth.DefaultTenant, "text", recall.Origin{Server: chat.OriginOf("p")})
-		read := llmtest.Use(readBack(id, ""))
-		p.Script(read, llmtest.Say("A"), llmtest.Say("B"), llmtest.Say("C"), llmtest.Say("D"), read, llmtest.Fail(400), llmtest.Say("E"), llmtest.Say("F"))
-		g := doorTo(t, d, p, recovering(r, unmasked))
-		ask := func(talk ...string) []string {
+// H+5: of two replies to the same request, each is restored with its own hidden calls only, and a reply
+// that failed leaves no hidden calls.
+func TestHiddenCallsBelongToTheirReply(t *testing.T) {
+	eachWire(t, func(t *testing.T, d apiDialect, p *fakeprovider.Provider, stream bool) {
+		r := newRecall(t, nil)
+		id, _ := r.StoreText(t.Context(), auth.DefaultTenant, "text", recall.Origin{Server: masking.ProviderOrigin("p")})
+		read := fakeprovider.CallTools(recoverCall(id, ""))
+		p.Script(read, fakeprovider.ReplyText("A"), fakeprovider.ReplyText("B"), fakeprovider.ReplyText("C"), fakeprovider.ReplyText("D"), read, fakeprovider.FailWith(400), fakeprovider.ReplyText("E"), fakeprovider.ReplyText("F"))
+		g := gatewayTo(t, d, p, withRecovery(r, withoutMasking))
+		send := func(messages ...string) []string {
 			t.Helper()
-			got, err := d.ask(t.Context(), t, g.URL, d.request(stream, talk...), stream)
+			got, err := d.send(t.Context(), t, g.URL, d.request(stream, messages...), stream)
 			if err != nil && len(p.Requests()) != 7 {
 				t.Fatal(err)
 			}
-			return append(talk, append(got.elements, `{"role":"user","content":"and?"}`)...)
+			return append(messages, append(got.elements, `{"role":"user","content":"and?"}`)...)
 		}
-		begun := d.conversation(1)
-		a, b := ask(begun...), ask(begun...)
-		ask(a...)
-		ask(b...)
-		ask(b...)         // fails
-		ask(ask(b...)...) // does not
+		firstRequest := d.conversation(1)
+		a, b := send(firstRequest...), send(firstRequest...)
+		send(a...)
+		send(b...)
+		send(b...)          // fails in its second round
+		send(send(b...)...) // succeeds
 		for i, want := range []int{1, 2, 1, 2, 1, 1, 2, 1, 1} {
 			if n := len(p.Requests()[i].Results); n != want {
 				t.Errorf("request %d has %d results, not %d", i, n, want)
@@ -184,48 +184,47 @@ func TestHiddenCallsOfAnotherReply(t *testing.T) {
 	})
 }
 
-// A conversation costs the store one question, also a long one, until something is hidden in it; and
-// then one for each reply, once.
-func TestStoreIsAskedLittle(t *testing.T) {
+// A conversation costs one store read per request, however long it is, until it has hidden calls; then
+// each reply is looked up once.
+func TestHiddenCallsCostFewStoreReads(t *testing.T) {
 	const turns = 100
-	d, p := dialects[llmtest.Chat], llmtest.New(t, llmtest.Options{})
-	r, store := brittle(t)
-	id, _ := r.Keep(t.Context(), auth.DefaultTenant, "text", recall.Origin{Server: chat.OriginOf("p")})
-	g := doorTo(t, d, p, recovering(r, unmasked))
-	talk := d.conversation(turns)
-	ask := func() int64 {
+	d, p := dialects[fakeprovider.Chat], fakeprovider.New(t, fakeprovider.Options{})
+	r, store := newFlakyRecall(t)
+	id, _ := r.StoreText(t.Context(), auth.DefaultTenant, "text", recall.Origin{Server: masking.ProviderOrigin("p")})
+	g := gatewayTo(t, d, p, withRecovery(r, withoutMasking))
+	messages := d.conversation(turns)
+	send := func() int64 {
 		t.Helper()
-		before := store.gets.Load()
-		got, err := d.ask(t.Context(), t, g.URL, d.request(false, talk...), false)
+		before := store.getCount.Load()
+		got, err := d.send(t.Context(), t, g.URL, d.request(false, messages...), false)
 		if err != nil {
 			t.Fatal(err)
 		}
-		talk = append(talk, append(got.elements, `{"role":"user","content":"and?"}`)...)
-		return store.gets.Load() - before
+		messages = append(messages, append(got.elements, `{"role":"user","content":"and?"}`)...)
+		return store.getCount.Load() - before
 	}
-	p.Script(llmtest.Say("a"), llmtest.Say("b"), llmtest.Use(readBack(id, "")), llmtest.Say("c"))
-	got := []int64{ask(), ask(), ask(), ask(), ask()}
-	// In the third it is the original that is read; in the fourth every reply is new to the door.
+	p.Script(fakeprovider.ReplyText("a"), fakeprovider.ReplyText("b"), fakeprovider.CallTools(recoverCall(id, "")), fakeprovider.ReplyText("c"))
+	got := []int64{send(), send(), send(), send(), send()}
+	// The third also reads the original; the fourth looks up every reply for the first time.
 	if want := []int64{1, 1, 2, 1 + turns + 3, 1 + 1 + 1}; !slices.Equal(got, want) {
-		t.Errorf("asked %v times, not %v", got, want)
+		t.Errorf("%v store reads, not %v", got, want)
 	}
 	if n := len(p.Requests()[5].Results); n != turns+1 {
 		t.Errorf("%d results", n)
 	}
 }
 
-// H+1, H+5: over a long conversation, in which results are masked and read back, alone and beside
-// calls of the client's own, the provider refuses nothing, and what was sent before is the beginning
-// of what is sent next but for what is masked then.
-func TestPrefixesHoldWithHiddenCalls(t *testing.T) {
+// H+1, H+5: in a long conversation with masked results and hidden calls, alone and beside calls of the
+// client's own, each request extends the previous one except where a result is newly masked.
+func TestPrefixesAreStableWithHiddenCalls(t *testing.T) {
 	const turns = 20
-	eachWire(t, func(t *testing.T, d dialect, p *llmtest.Provider, stream bool) {
+	eachWire(t, func(t *testing.T, d apiDialect, p *fakeprovider.Provider, stream bool) {
 		if stream {
 			t.Skip("the requests are the same")
 		}
 		turn := 0
-		p.ScriptFunc(func(r llmtest.Request) llmtest.Step {
-			mine := llmtest.Call{ID: fmt.Sprintf("c%d", turn), Name: "read", Args: `{}`}
+		p.ScriptFunc(func(r fakeprovider.Request) fakeprovider.Step {
+			mine := fakeprovider.Call{ID: fmt.Sprintf("c%d", turn), Name: "read", Args: `{}`}
 			last := r.Results[len(r.Results)-1].Text
 			masked := ""
 			for _, one := range r.Results {
@@ -235,26 +234,26 @@ func TestPrefixesHoldWithHiddenCalls(t *testing.T) {
 			}
 			switch {
 			case masked == "" || turn%3 > 0 || !strings.HasPrefix(last, "line of result"):
-				return llmtest.Use(mine)
+				return fakeprovider.CallTools(mine)
 			case turn%2 == 0:
-				return llmtest.Step{Text: "See. ", Calls: []llmtest.Call{readBack(masked, `,"chars":"2-99"`)}}
+				return fakeprovider.Step{Text: "See. ", Calls: []fakeprovider.Call{recoverCall(masked, `,"chars":"2-99"`)}}
 			}
-			return llmtest.Use(readBack(masked, `,"chars":"2-99"`), mine)
+			return fakeprovider.CallTools(recoverCall(masked, `,"chars":"2-99"`), mine)
 		})
-		r := keeper(t, nil)
-		entry := provider("p", d.kind, p.URL, keyed("k"), func(p *chat.Provider) { p.Cache.Write, p.Cache.Read = 1.25, .1 })
-		g := open(t, []chat.Provider{entry}, recovering(r, func(p *history.Policy) { rolling(p); p.Advance = history.Auto }))
-		talk := d.conversation(1)
+		r := newRecall(t, nil)
+		entry := providerConfig("p", d.kind, p.URL, withAPIKey("k"), func(p *chat.Provider) { p.Cache.Write, p.Cache.Read = 1.25, .1 })
+		g := newGateway(t, []chat.Provider{entry}, withRecovery(r, func(p *history.Policy) { twoTurnWindow(p); p.Advance = history.AdvanceAuto }))
+		messages := d.conversation(1)
 		for turn = 1; turn < turns; turn++ {
-			got, err := d.ask(t.Context(), t, g.URL, d.request(stream, talk...), stream)
+			got, err := d.send(t.Context(), t, g.URL, d.request(stream, messages...), stream)
 			if err != nil {
 				t.Fatal(err)
 			}
-			talk = append(talk, append(got.elements, d.result(fmt.Sprintf("c%d", turn), strings.Repeat(result(turn), 10)))...)
+			messages = append(messages, append(got.elements, d.result(fmt.Sprintf("c%d", turn), strings.Repeat(resultText(turn), 10)))...)
 		}
 		all := p.Requests()
 		for i := 1; i < len(all); i++ {
-			now, before := listOf(t, all[i].Body), listOf(t, all[i-1].Body)
+			now, before := messagesSent(t, all[i].Body), messagesSent(t, all[i-1].Body)
 			n := 0
 			for n < len(before) && now[n] == before[n] {
 				n++

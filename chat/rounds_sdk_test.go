@@ -13,45 +13,45 @@ import (
 	openaioption "github.com/openai/openai-go/v3/option"
 	"github.com/openai/openai-go/v3/responses"
 
-	"github.com/ctxgate/ctxgate/internal/llmtest"
+	"github.com/ctxgate/ctxgate/internal/testkit/fakeprovider"
 )
 
-// heardReply is a reply as an official client has it.
-type heardReply struct {
-	id       string // of the reply, where a later request can name it
-	text     string
-	calls    []string // names and ids
-	why      string
-	in, out  int64
-	elements []string // as the client sends it again
+// clientReply is a reply as an official SDK returns it.
+type clientReply struct {
+	id                        string // of the reply, if a later request can refer to it
+	text                      string
+	calls                     []string // names and ids
+	stopReason                string
+	inputTokens, outputTokens int64
+	elements                  []string // the messages with which the client repeats it
 }
 
-// dialect is how the tests write a request of a shape, and an official client that sends it.
-type dialect struct {
+// apiDialect encodes requests of one wire, and sends them with the official SDK.
+type apiDialect struct {
 	kind string
-	body string // with places for stream, extra members and the conversation
-	call string // a turn, with places for its id and its result
-	ask  func(ctx context.Context, t *testing.T, url, body string, stream bool) (heardReply, error)
+	body string // format: extra members, messages
+	call string // format of a tool turn: call id, result
+	send func(ctx context.Context, t *testing.T, url, body string, stream bool) (clientReply, error)
 }
 
-var dialects = map[llmtest.Shape]dialect{
-	llmtest.Chat: {
+var dialects = map[fakeprovider.Shape]apiDialect{
+	fakeprovider.Chat: {
 		kind: "openai",
 		body: `{"model":"m-1"%s,"tools":[{"type":"function","function":{"name":"read","parameters":{"type":"object"}}}],"messages":[%s]}`,
 		call: `{"role":"assistant","content":null,"tool_calls":[{"id":"%[1]s","type":"function","function":{"name":"read","arguments":"{}"}}]},` + chatResult,
-		ask:  askChat,
+		send: sendChat,
 	},
-	llmtest.Messages: {
+	fakeprovider.Messages: {
 		kind: "anthropic",
 		body: `{"model":"m-1","max_tokens":4096%s,"tools":[{"name":"read","input_schema":{"type":"object"}}],"messages":[%s]}`,
 		call: `{"role":"assistant","content":[{"type":"tool_use","id":"%[1]s","name":"read","input":{}}]},` + messagesResult,
-		ask:  askMessages,
+		send: sendMessages,
 	},
-	llmtest.Responses: {
+	fakeprovider.Responses: {
 		kind: "openai",
 		body: `{"model":"m-1"%s,"tools":[{"type":"function","name":"read","parameters":{"type":"object"},"strict":false}],"input":[%s]}`,
 		call: `{"type":"function_call","call_id":"%[1]s","name":"read","arguments":"{}"},` + responsesResult,
-		ask:  askResponses,
+		send: sendResponses,
 	},
 }
 
@@ -61,15 +61,15 @@ const (
 	responsesResult = `{"type":"function_call_output","call_id":"%[1]s","output":%[2]q}`
 )
 
-// result is what a tool answered, as an element of the conversation.
-func (d dialect) result(id, text string) string {
+// result is a tool result as a message.
+func (d apiDialect) result(id, text string) string {
 	_, form, _ := strings.Cut(d.call, "},{")
 	return fmt.Sprintf("{"+form, id, text)
 }
 
-func (d dialect) turn(id, text string) string { return fmt.Sprintf(d.call, id, text) }
+func (d apiDialect) turn(id, text string) string { return fmt.Sprintf(d.call, id, text) }
 
-func (d dialect) request(stream bool, elements ...string) string {
+func (d apiDialect) request(stream bool, elements ...string) string {
 	extra := ""
 	if stream {
 		extra = `,"stream":true`
@@ -80,20 +80,20 @@ func (d dialect) request(stream bool, elements ...string) string {
 	return fmt.Sprintf(d.body, extra, strings.Join(elements, ","))
 }
 
-// thinking asks the model to think, where that must be asked for.
-func (d dialect) thinking() dialect {
+// thinking enables thinking on the wire where a request must ask for it.
+func (d apiDialect) thinking() apiDialect {
 	d.body = strings.Replace(d.body, `"max_tokens":4096`, `"max_tokens":4096,"thinking":{"type":"enabled","budget_tokens":2048}`, 1)
 	return d
 }
 
-func openaiAt(url, body string) (openai.Client, openaioption.RequestOption) {
+func openaiClient(url, body string) (openai.Client, openaioption.RequestOption) {
 	return openai.NewClient(openaioption.WithBaseURL(url+"/v1"), openaioption.WithAPIKey("k"), openaioption.WithMaxRetries(0)),
 		openaioption.WithRequestBody("application/json", []byte(body))
 }
 
-func askChat(ctx context.Context, t *testing.T, url, body string, stream bool) (heardReply, error) {
+func sendChat(ctx context.Context, t *testing.T, url, body string, stream bool) (clientReply, error) {
 	t.Helper()
-	c, raw := openaiAt(url, body)
+	c, raw := openaiClient(url, body)
 	var got openai.ChatCompletion
 	if stream {
 		s := c.Chat.Completions.NewStreaming(ctx, openai.ChatCompletionNewParams{}, raw)
@@ -105,18 +105,18 @@ func askChat(ctx context.Context, t *testing.T, url, body string, stream bool) (
 			}
 		}
 		if s.Err() != nil {
-			return heardReply{}, s.Err()
+			return clientReply{}, s.Err()
 		}
 		got = acc.ChatCompletion
 	} else {
 		one, err := c.Chat.Completions.New(ctx, openai.ChatCompletionNewParams{}, raw)
 		if err != nil {
-			return heardReply{}, err
+			return clientReply{}, err
 		}
 		got = *one
 	}
 	m := got.Choices[0].Message
-	out := heardReply{text: m.Content, why: got.Choices[0].FinishReason, in: got.Usage.PromptTokens, out: got.Usage.CompletionTokens}
+	out := clientReply{text: m.Content, stopReason: got.Choices[0].FinishReason, inputTokens: got.Usage.PromptTokens, outputTokens: got.Usage.CompletionTokens}
 	for _, call := range m.ToolCalls {
 		out.calls = append(out.calls, call.Function.Name+" "+call.ID)
 	}
@@ -124,7 +124,7 @@ func askChat(ctx context.Context, t *testing.T, url, body string, stream bool) (
 	return out, nil
 }
 
-func askMessages(ctx context.Context, t *testing.T, url, body string, stream bool) (heardReply, error) {
+func sendMessages(ctx context.Context, t *testing.T, url, body string, stream bool) (clientReply, error) {
 	t.Helper()
 	c := anthropic.NewClient(anthropicoption.WithBaseURL(url), anthropicoption.WithAPIKey("k"), anthropicoption.WithMaxRetries(0))
 	raw := anthropicoption.WithRequestBody("application/json", []byte(body))
@@ -139,17 +139,17 @@ func askMessages(ctx context.Context, t *testing.T, url, body string, stream boo
 			}
 		}
 		if s.Err() != nil {
-			return heardReply{}, s.Err()
+			return clientReply{}, s.Err()
 		}
 	} else {
 		one, err := c.Messages.New(ctx, params, raw)
 		if err != nil {
-			return heardReply{}, err
+			return clientReply{}, err
 		}
 		got = *one
 	}
 	u := got.Usage
-	out := heardReply{why: string(got.StopReason), in: u.InputTokens + u.CacheReadInputTokens + u.CacheCreationInputTokens, out: u.OutputTokens}
+	out := clientReply{stopReason: string(got.StopReason), inputTokens: u.InputTokens + u.CacheReadInputTokens + u.CacheCreationInputTokens, outputTokens: u.OutputTokens}
 	for _, b := range got.Content {
 		switch b.Type {
 		case "text":
@@ -162,9 +162,9 @@ func askMessages(ctx context.Context, t *testing.T, url, body string, stream boo
 	return out, nil
 }
 
-func askResponses(ctx context.Context, t *testing.T, url, body string, stream bool) (heardReply, error) {
+func sendResponses(ctx context.Context, t *testing.T, url, body string, stream bool) (clientReply, error) {
 	t.Helper()
-	c, raw := openaiAt(url, body)
+	c, raw := openaiClient(url, body)
 	var got responses.Response
 	if stream {
 		s := c.Responses.NewStreaming(ctx, responses.ResponseNewParams{}, raw)
@@ -183,7 +183,7 @@ func askResponses(ctx context.Context, t *testing.T, url, body string, stream bo
 			}
 		}
 		if s.Err() != nil {
-			return heardReply{}, s.Err()
+			return clientReply{}, s.Err()
 		}
 		if text != got.OutputText() {
 			t.Errorf("deltas say %q, the response %q", text, got.OutputText())
@@ -191,11 +191,11 @@ func askResponses(ctx context.Context, t *testing.T, url, body string, stream bo
 	} else {
 		one, err := c.Responses.New(ctx, responses.ResponseNewParams{}, raw)
 		if err != nil {
-			return heardReply{}, err
+			return clientReply{}, err
 		}
 		got = *one
 	}
-	out := heardReply{id: got.ID, text: got.OutputText(), why: string(got.Status), in: got.Usage.InputTokens, out: got.Usage.OutputTokens}
+	out := clientReply{id: got.ID, text: got.OutputText(), stopReason: string(got.Status), inputTokens: got.Usage.InputTokens, outputTokens: got.Usage.OutputTokens}
 	for _, item := range got.Output {
 		if item.Type == "function_call" {
 			out.calls = append(out.calls, item.Name+" "+item.CallID)

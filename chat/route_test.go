@@ -13,22 +13,10 @@ import (
 	"github.com/ctxgate/ctxgate/chat"
 	"github.com/ctxgate/ctxgate/fault"
 	"github.com/ctxgate/ctxgate/internal/secret"
+	"github.com/ctxgate/ctxgate/llm"
+	"github.com/ctxgate/ctxgate/llm/anthropic"
+	"github.com/ctxgate/ctxgate/llm/openai"
 )
-
-func TestFits(t *testing.T) {
-	for _, tt := range []struct {
-		pattern, name string
-		want          bool
-	}{
-		{"*", "", true}, {"*", "x", true}, {"a", "a", true}, {"a", "ab", false}, {"kimi-*", "kimi-", true}, {"kimi-*", "kimi-k2", true},
-		{"kimi-*", "xkimi-k2", false}, {"*-mini", "gpt-mini", true}, {"*-mini", "gpt-mini-2", false}, {"a*c*e", "abcde", true},
-		{"a*c*e", "ace", true}, {"a*c*e", "aec", false}, {"a*a", "a", false}, {"*a*", "bab", true}, {"a**b", "ab", true}, {"ab*ba", "aba", false},
-	} {
-		if got := chat.Fits(tt.pattern, tt.name); got != tt.want {
-			t.Errorf("%s fits %s: %v", tt.name, tt.pattern, got)
-		}
-	}
-}
 
 func TestRoot(t *testing.T) {
 	for base, want := range map[string]string{
@@ -48,9 +36,9 @@ func TestRoot(t *testing.T) {
 	}
 }
 
-// The first provider of the fitting kind whose pattern fits serves a request.
+// A request goes to the first provider of its kind whose model patterns match.
 func TestRouting(t *testing.T) {
-	far := map[string]*far{}
+	providers := map[string]*stubProvider{}
 	var entries []chat.Provider
 	for _, e := range []struct {
 		name, kind string
@@ -59,10 +47,10 @@ func TestRouting(t *testing.T) {
 		{"claude", "anthropic", []string{"claude-*"}}, {"kimi", "openai", []string{"kimi-*", "moonshot"}},
 		{"late", "openai", []string{"kimi-k2"}}, {"rest", "openai", []string{"*"}}, {"never", "openai", nil},
 	} {
-		far[e.name] = newFar(t, says(200, `{"from":"`+e.name+`"}`))
-		entries = append(entries, provider(e.name, e.kind, far[e.name].URL, func(p *chat.Provider) { p.Models = e.models }))
+		providers[e.name] = newStubProvider(t, respond(200, `{"from":"`+e.name+`"}`))
+		entries = append(entries, providerConfig(e.name, e.kind, providers[e.name].URL, func(p *chat.Provider) { p.Models = e.models }))
 	}
-	g := open(t, entries)
+	g := newGateway(t, entries)
 	for _, tt := range []struct {
 		path, body string
 		want       string
@@ -86,26 +74,27 @@ func TestRouting(t *testing.T) {
 	}
 }
 
-// Every kind of failure has a status and a form that is JSON.
-func TestEveryKindHasItsForm(t *testing.T) {
+// Every fault.Kind has an HTTP status and a JSON error of each vendor.
+func TestEveryFaultKindHasAnErrorBody(t *testing.T) {
 	for _, k := range fault.Kinds() {
 		if s := chat.Status(k); s < 400 || s > 599 {
 			t.Errorf("%s: status %d", k, s)
 		}
-		for _, anthropic := range []bool{true, false} {
+		for _, vendor := range []llm.Vendor{anthropic.Vendor{}, openai.Vendor{}} {
+			isAnthropic := vendor == (anthropic.Vendor{})
 			var form struct {
 				Type  string
 				Error struct{ Type, Message, Code string }
 			}
-			if err := json.Unmarshal(chat.ErrorText(nil, anthropic, k, "a \"text\"\n"), &form); err != nil || form.Error.Message != "a \"text\"\n" || form.Error.Type == "" {
+			if err := json.Unmarshal(vendor.AppendError(nil, k, "a \"text\"\n"), &form); err != nil || form.Error.Message != "a \"text\"\n" || form.Error.Type == "" {
 				t.Errorf("%s: %+v, %v", k, form, err)
 			}
-			if (form.Type == "error") != anthropic || (form.Error.Code != "") == anthropic {
+			if (form.Type == "error") != isAnthropic || (form.Error.Code != "") == isAnthropic {
 				t.Errorf("%s: %+v", k, form)
 			}
 		}
 	}
-	for k, want := range map[fault.Kind]int{fault.Timeout: 504, fault.Unavailable: 502, fault.Full: 503, fault.Internal: 500, fault.Unknown: 404} {
+	for k, want := range map[fault.Kind]int{fault.Timeout: 504, fault.Unavailable: 502, fault.Full: 503, fault.Internal: 500, fault.UnknownHandle: 404} {
 		if got := chat.Status(k); got != want {
 			t.Errorf("%s: got %d, want %d", k, got, want)
 		}
@@ -120,24 +109,24 @@ func TestValidate(t *testing.T) {
 		change func(*chat.Provider)
 		want   string
 	}{
-		"fine":               {func(*chat.Provider) {}, ""},
-		"no name":            {func(p *chat.Provider) { p.Name = "" }, "providers[0].name: must be there and be no other provider's"},
-		"a name twice":       {func(p *chat.Provider) { p.Name = "other" }, "providers[1].name: must be there and be no other provider's"},
+		"valid":              {func(*chat.Provider) {}, ""},
+		"no name":            {func(p *chat.Provider) { p.Name = "" }, "providers[0].name: must be set and unique"},
+		"duplicate name":     {func(p *chat.Provider) { p.Name = "other" }, "providers[1].name: must be set and unique"},
 		"no kind":            {func(p *chat.Provider) { p.Kind = "" }, "providers[0].kind: openai or anthropic is needed"},
 		"no URL":             {func(p *chat.Provider) { p.BaseURL = "" }, "providers[0].base_url: is missing"},
 		"no host":            {func(p *chat.Provider) { p.BaseURL = "api.example" }, "providers[0].base_url: is not a URL"},
-		"another scheme":     {func(p *chat.Provider) { p.BaseURL = "ftp://h" }, `providers[0].base_url: scheme "ftp" is not http or https`},
+		"unknown scheme":     {func(p *chat.Provider) { p.BaseURL = "ftp://h" }, `providers[0].base_url: scheme "ftp" is not http or https`},
 		"a key in the URL":   {func(p *chat.Provider) { p.BaseURL = "https://k@h" }, "providers[0].base_url: credentials do not belong in a URL: use api_key"},
 		"a query":            {func(p *chat.Provider) { p.BaseURL = "https://h?x" }, "providers[0].base_url: a query or fragment has no meaning here: paths are put after it"},
 		"an empty model":     {func(p *chat.Provider) { p.Models = []string{""} }, "providers[0].models: a name is empty"},
-		"a header":           {func(p *chat.Provider) { p.Headers = map[string]secret.Text{"connection": {}} }, "providers[0].headers: connection belongs to the connection"},
+		"connection header":  {func(p *chat.Provider) { p.Headers = map[string]secret.Text{"connection": {}} }, "providers[0].headers: connection belongs to the connection"},
 		"fallback":           {func(p *chat.Provider) { p.Fallback = []string{"other"} }, ""},
-		"fallback to itself": {func(p *chat.Provider) { p.Fallback = []string{"p"} }, `providers[0].fallback: "p" is no other provider of kind openai`},
-		"fallback nowhere":   {func(p *chat.Provider) { p.Fallback = []string{"x"} }, `providers[0].fallback: "x" is no other provider of kind openai`},
-		"fallback elsewhere": {func(p *chat.Provider) { p.Fallback = []string{"claude"} }, `providers[0].fallback: "claude" is no other provider of kind openai`},
+		"fallback to itself": {func(p *chat.Provider) { p.Fallback = []string{"p"} }, `providers[0].fallback: "p" is not another provider of kind openai`},
+		"unknown fallback":   {func(p *chat.Provider) { p.Fallback = []string{"x"} }, `providers[0].fallback: "x" is not another provider of kind openai`},
+		"another kind":       {func(p *chat.Provider) { p.Fallback = []string{"claude"} }, `providers[0].fallback: "claude" is not another provider of kind openai`},
 	} {
 		cfg := chat.Default()
-		cfg.Providers = []chat.Provider{provider("p", "openai", "https://h", tt.change), provider("other", "openai", "https://h"), provider("claude", "anthropic", "https://h")}
+		cfg.Providers = []chat.Provider{providerConfig("p", "openai", "https://h", tt.change), providerConfig("other", "openai", "https://h"), providerConfig("claude", "anthropic", "https://h")}
 		got := fmt.Sprint(errors.Join(cfg.Validate()...))
 		if tt.want == "" {
 			tt.want = "<nil>"
@@ -148,17 +137,17 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// The models that a client can ask for, in its own form; each from the provider that would serve it.
+// The model list has the form of the client's API, and each model comes from the provider that would serve it.
 func TestModels(t *testing.T) {
-	lists := func(body string) *far { return newFar(t, says(200, body)) }
-	one := lists(`{"object":"list","data":[{"id":"kimi-k2","object":"model","created":17,"owned_by":"m","x":1e3},{"id":"gpt-x"}, {"id":"org/kimi"}]}`)
-	two := lists(`{"data":[{"id":"gpt-x","object":"model"},{"id":"kimi-k2","theirs":true}]}`)
-	claude := lists(`{"data":[{"type":"model","id":"claude-4","display_name":"C"}],"has_more":false}`)
-	g := open(t, []chat.Provider{
-		provider("kimi", "openai", one.URL, keyed("k1"), func(p *chat.Provider) { p.Models = []string{"kimi-*", "*/kimi", "named"} }),
-		provider("rest", "openai", two.URL+"/v1", keyed("k2")),
-		provider("down", "openai", nowhere(t), func(p *chat.Provider) { p.Models = []string{"unseen"} }),
-		provider("claude", "anthropic", claude.URL, keyed("k3"), func(p *chat.Provider) { p.Models = []string{"claude-*", "claude-5"} }),
+	listing := func(body string) *stubProvider { return newStubProvider(t, respond(200, body)) }
+	one := listing(`{"object":"list","data":[{"id":"kimi-k2","object":"model","created":17,"owned_by":"m","x":1e3},{"id":"gpt-x"}, {"id":"org/kimi"}]}`)
+	two := listing(`{"data":[{"id":"gpt-x","object":"model"},{"id":"kimi-k2","theirs":true}]}`)
+	claude := listing(`{"data":[{"type":"model","id":"claude-4","display_name":"C"}],"has_more":false}`)
+	g := newGateway(t, []chat.Provider{
+		providerConfig("kimi", "openai", one.URL, withAPIKey("k1"), func(p *chat.Provider) { p.Models = []string{"kimi-*", "*/kimi", "named"} }),
+		providerConfig("rest", "openai", two.URL+"/v1", withAPIKey("k2")),
+		providerConfig("down", "openai", unreachableURL(t), func(p *chat.Provider) { p.Models = []string{"unseen"} }),
+		providerConfig("claude", "anthropic", claude.URL, withAPIKey("k3"), func(p *chat.Provider) { p.Models = []string{"claude-*", "claude-5"} }),
 	})
 	const first = `{"id":"kimi-k2","object":"model","created":17,"owned_by":"m","x":1e3}`
 	for range 2 {
@@ -168,8 +157,8 @@ func TestModels(t *testing.T) {
 			t.Errorf("%d %s", resp.StatusCode, diff)
 		}
 	}
-	if n := len(one.calls()); n != 1 || one.calls()[0].uri != "/v1/models" || one.calls()[0].head.Get("Authorization") != "Bearer k1" {
-		t.Errorf("%d calls: %+v", n, one.calls())
+	if n := len(one.requests()); n != 1 || one.requests()[0].uri != "/v1/models" || one.requests()[0].header.Get("Authorization") != "Bearer k1" {
+		t.Errorf("%d calls: %+v", n, one.requests())
 	}
 	version := http.Header{"Anthropic-Version": {"2023-06-01"}}
 	_, body := g.get(t, "/v1/models", version)
@@ -177,7 +166,7 @@ func TestModels(t *testing.T) {
 	if diff := cmp.Diff(want, body); diff != "" {
 		t.Error(diff)
 	}
-	if got := claude.calls()[0].head; got.Get("X-Api-Key") != "k3" || got.Get("Anthropic-Version") == "" {
+	if got := claude.requests()[0].header; got.Get("X-Api-Key") != "k3" || got.Get("Anthropic-Version") == "" {
 		t.Errorf("got %v", got)
 	}
 	if resp, body := g.get(t, "/v1/models/kimi-k2", nil); resp.StatusCode != http.StatusOK || body != first {
@@ -194,19 +183,19 @@ func TestModels(t *testing.T) {
 	}
 }
 
-// A client's own key goes only to the one provider that it can be for.
+// A client's own key is sent only if exactly one provider could own it.
 func TestModelsWithTheClientsKey(t *testing.T) {
-	one, two := newFar(t, says(200, `{"data":[{"id":"a"}]}`)), newFar(t, says(401, `{}`))
+	one, two := newStubProvider(t, respond(200, `{"data":[{"id":"a"}]}`)), newStubProvider(t, respond(401, `{}`))
 	mine := http.Header{"Authorization": {"Bearer mine"}}
-	g := open(t, []chat.Provider{provider("one", "openai", one.URL), provider("keyed", "openai", two.URL, keyed("k"))})
-	if _, body := g.get(t, "/v1/models", mine); body != `{"object":"list","data":[{"id":"a"}]}` || one.calls()[0].head.Get("Authorization") != "Bearer mine" {
-		t.Errorf("got %s, asked with %v", body, one.calls()[0].head)
+	g := newGateway(t, []chat.Provider{providerConfig("one", "openai", one.URL), providerConfig("keyed", "openai", two.URL, withAPIKey("k"))})
+	if _, body := g.get(t, "/v1/models", mine); body != `{"object":"list","data":[{"id":"a"}]}` || one.requests()[0].header.Get("Authorization") != "Bearer mine" {
+		t.Errorf("got %s, called with %v", body, one.requests()[0].header)
 	}
-	g.reload(provider("one", "openai", one.URL), provider("two", "openai", two.URL))
+	g.reload(providerConfig("one", "openai", one.URL), providerConfig("two", "openai", two.URL))
 	g.get(t, "/v1/models", mine)
-	for _, f := range []*far{one, two} {
-		if got := f.calls()[len(f.calls())-1].head.Get("Authorization"); got != "" {
-			t.Errorf("asked with %s", got)
+	for _, f := range []*stubProvider{one, two} {
+		if got := f.requests()[len(f.requests())-1].header.Get("Authorization"); got != "" {
+			t.Errorf("the client's key was sent: %s", got)
 		}
 	}
 	g.reload()

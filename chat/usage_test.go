@@ -11,48 +11,48 @@ import (
 
 	"github.com/ctxgate/ctxgate/auth"
 	"github.com/ctxgate/ctxgate/chat"
+	"github.com/ctxgate/ctxgate/llm"
 	"github.com/ctxgate/ctxgate/meter"
 )
 
-// What a reply says of its cost is read in passing, in all shapes, streamed and not, counted, and
-// booked.
+// The usage of a reply is read while it is relayed, counted and accounted, in all wire formats, streamed or not.
 func TestUsage(t *testing.T) {
 	for name, w := range wires {
 		for _, stream := range []bool{false, true} {
 			t.Run(fmt.Sprint(name, " stream=", stream), func(t *testing.T) {
-				answer := says(200, w.whole)
+				answer := respond(200, w.reply)
 				if stream {
-					answer = streams(w.events, nil)
+					answer = streamEvents(w.events, nil)
 				}
-				f := newFar(t, answer)
-				g := open(t, []chat.Provider{provider("p", w.kind, f.URL)})
+				f := newStubProvider(t, answer)
+				g := newGateway(t, []chat.Provider{providerConfig("p", w.kind, f.URL)})
 				g.post(t, w.path, w.request(stream), nil)
-				g.has(t,
-					fmt.Sprintf(`ctxgate_llm_tokens_total{kind="fresh",provider="p"} %d`, w.used.Fresh),
-					fmt.Sprintf(`ctxgate_llm_tokens_total{kind="cached",provider="p"} %d`, w.used.Cached),
-					fmt.Sprintf(`ctxgate_llm_tokens_total{kind="created",provider="p"} %d`, w.used.Created),
-					fmt.Sprintf(`ctxgate_llm_tokens_total{kind="output",provider="p"} %d`, w.used.Output),
+				g.wantMetrics(t,
+					fmt.Sprintf(`ctxgate_llm_tokens_total{kind="fresh",provider="p"} %d`, w.usage.Fresh),
+					fmt.Sprintf(`ctxgate_llm_tokens_total{kind="cached",provider="p"} %d`, w.usage.Cached),
+					fmt.Sprintf(`ctxgate_llm_tokens_total{kind="created",provider="p"} %d`, w.usage.Created),
+					fmt.Sprintf(`ctxgate_llm_tokens_total{kind="output",provider="p"} %d`, w.usage.Output),
 					`ctxgate_llm_requests_total{provider="p",result="ok"} 1`)
-				booked := g.meter.Savings().Models
-				if len(booked) != 1 || booked[0].Used != meter.Tokens(w.used) || booked[0].Model != "m-1-0825" || booked[0].Provider != "p" || booked[0].Tenant != auth.DefaultTenant {
-					t.Errorf("got %+v", booked)
+				accounted := g.meter.Savings().Models
+				if len(accounted) != 1 || accounted[0].Usage != meter.Tokens(w.usage) || accounted[0].Model != "m-1-0825" || accounted[0].Provider != "p" || accounted[0].Tenant != auth.DefaultTenant {
+					t.Errorf("got %+v", accounted)
 				}
 			})
 		}
 	}
 }
 
-// However a reply is cut into pieces, it says the same.
+// The usage that is read does not depend on how the reply is split.
 func TestUsageInAnyPieces(t *testing.T) {
 	for name, w := range wires {
 		for _, stream := range []bool{false, true} {
-			text := w.whole
+			text := w.reply
 			if stream {
 				text = strings.Join(w.events, "")
 			}
 			for size := 1; size <= 7; size++ {
 				used, model, ok := chat.Observe(w.path, stream, text, size)
-				if !ok || used != w.used || model != "m-1-0825" {
+				if !ok || used != w.usage || model != "m-1-0825" {
 					t.Errorf("%s stream=%v in pieces of %d: %+v %q %v", name, stream, size, used, model, ok)
 				}
 			}
@@ -65,39 +65,38 @@ func TestUsageInAnyPieces(t *testing.T) {
 	}
 }
 
-// What is not there, or not what it should be, is not counted; where several providers of a kind
-// differ, each is read.
+// Missing or malformed usage is not counted; the spellings of all providers of a kind are read.
 func TestUsageOddities(t *testing.T) {
 	const cc, msg = "/v1/chat/completions", "/v1/messages"
 	for _, tt := range []struct {
 		path, text string
-		want       chat.Usage
+		want       llm.Usage
 		ok         bool
 	}{
-		{cc, `{"choices":[]}`, chat.Usage{}, false},
-		{cc, `{"usage":null}`, chat.Usage{}, false},
-		{cc, `{"usage":{}}`, chat.Usage{}, false},
-		{cc, `{"usage":"x"}`, chat.Usage{}, false},
-		{cc, `{"usage":{"prompt_tokens":`, chat.Usage{}, false},
-		{cc, `[{"usage":{"prompt_tokens":1}}]`, chat.Usage{}, false},
-		{cc, `}}]]{"usage":{"prompt_tokens":3}}`, chat.Usage{Fresh: 3}, true},
-		{cc, `{"choices":[{"usage":{"prompt_tokens":1}}],"deep":{"usage":{"prompt_tokens":2}}}`, chat.Usage{}, false},
-		{cc, `{"x":"\"usage\":{\"prompt_tokens\":1}\\"}`, chat.Usage{}, false},
-		{cc, `{"usage":{"prompt_tokens":-5,"completion_tokens":1e3}}`, chat.Usage{Output: 1000}, true},
-		{cc, `{"usage":{"prompt_tokens":"NaN","completion_tokens":"12","cached_tokens":true}}`, chat.Usage{}, true},
-		{cc, `{"usage":{"prompt_tokens":1e300,"completion_tokens":1e999}}`, chat.Usage{Fresh: meter.MostTokens, Output: meter.MostTokens}, true},
-		{cc, `{"usage":{"prompt_tokens":9000000000000000000,"completion_tokens":99999999999999999999999}}`, chat.Usage{Fresh: meter.MostTokens, Output: meter.MostTokens}, true},
-		{cc, `{"usage":{"prompt_tokens":1.5,"completion_tokens":-0}}`, chat.Usage{Fresh: 2}, true},
-		{msg, `{"usage":{"input_tokens":9e18,"cache_read_input_tokens":9e18,"cache_creation_input_tokens":9e18,"output_tokens":-9e18}}`, chat.Usage{Fresh: meter.MostTokens, Cached: meter.MostTokens, Created: meter.MostTokens}, true},
-		{cc, `{"usage" : {"prompt_tokens":10,"completion_tokens":2,"cached_tokens":4}}`, chat.Usage{Fresh: 6, Cached: 4, Output: 2}, true},
-		{cc, `{"usage":{"prompt_tokens":10,"prompt_cache_hit_tokens":4,"prompt_cache_miss_tokens":6}}`, chat.Usage{Fresh: 6, Cached: 4}, true},
-		{cc, `{"usage":{"prompt_tokens":10,"prompt_tokens_details":{"cached_tokens":4,"cache_write_tokens":5}}}`, chat.Usage{Fresh: 1, Cached: 4, Created: 5}, true},
-		{cc, `{"usage":{"prompt_tokens":1,"prompt_tokens_details":{"cached_tokens":4}}}`, chat.Usage{Cached: 4}, true},
-		{cc, `{"usage":{"prompt_tokens":1,"pad":"` + strings.Repeat("x", 20<<10) + `"}}`, chat.Usage{}, false},
-		{cc, `{"` + strings.Repeat("k", 100) + `":1,"usage":{"prompt_tokens":1}}`, chat.Usage{Fresh: 1}, true},
-		{msg, `{"usage":{"input_tokens":3,"cache_creation":{"ephemeral_5m_input_tokens":9}}}`, chat.Usage{Fresh: 3}, true},
-		{msg, `{"usage":{"input_tokens":3,"cache_creation_input_tokens":9,"cache_creation":{"ephemeral_5m_input_tokens":2,"ephemeral_1h_input_tokens":7}}}`, chat.Usage{Fresh: 3, Created: 9, Long: 7}, true},
-		{msg, `{"usage":{"cache_creation_input_tokens":9,"cache_creation":{"ephemeral_1h_input_tokens":10}}}`, chat.Usage{Created: 9, Long: 9}, true},
+		{cc, `{"choices":[]}`, llm.Usage{}, false},
+		{cc, `{"usage":null}`, llm.Usage{}, false},
+		{cc, `{"usage":{}}`, llm.Usage{}, false},
+		{cc, `{"usage":"x"}`, llm.Usage{}, false},
+		{cc, `{"usage":{"prompt_tokens":`, llm.Usage{}, false},
+		{cc, `[{"usage":{"prompt_tokens":1}}]`, llm.Usage{}, false},
+		{cc, `}}]]{"usage":{"prompt_tokens":3}}`, llm.Usage{Fresh: 3}, true},
+		{cc, `{"choices":[{"usage":{"prompt_tokens":1}}],"deep":{"usage":{"prompt_tokens":2}}}`, llm.Usage{}, false},
+		{cc, `{"x":"\"usage\":{\"prompt_tokens\":1}\\"}`, llm.Usage{}, false},
+		{cc, `{"usage":{"prompt_tokens":-5,"completion_tokens":1e3}}`, llm.Usage{Output: 1000}, true},
+		{cc, `{"usage":{"prompt_tokens":"NaN","completion_tokens":"12","cached_tokens":true}}`, llm.Usage{}, true},
+		{cc, `{"usage":{"prompt_tokens":1e300,"completion_tokens":1e999}}`, llm.Usage{Fresh: meter.MaxTokens, Output: meter.MaxTokens}, true},
+		{cc, `{"usage":{"prompt_tokens":9000000000000000000,"completion_tokens":99999999999999999999999}}`, llm.Usage{Fresh: meter.MaxTokens, Output: meter.MaxTokens}, true},
+		{cc, `{"usage":{"prompt_tokens":1.5,"completion_tokens":-0}}`, llm.Usage{Fresh: 2}, true},
+		{msg, `{"usage":{"input_tokens":9e18,"cache_read_input_tokens":9e18,"cache_creation_input_tokens":9e18,"output_tokens":-9e18}}`, llm.Usage{Fresh: meter.MaxTokens, Cached: meter.MaxTokens, Created: meter.MaxTokens}, true},
+		{cc, `{"usage" : {"prompt_tokens":10,"completion_tokens":2,"cached_tokens":4}}`, llm.Usage{Fresh: 6, Cached: 4, Output: 2}, true},
+		{cc, `{"usage":{"prompt_tokens":10,"prompt_cache_hit_tokens":4,"prompt_cache_miss_tokens":6}}`, llm.Usage{Fresh: 6, Cached: 4}, true},
+		{cc, `{"usage":{"prompt_tokens":10,"prompt_tokens_details":{"cached_tokens":4,"cache_write_tokens":5}}}`, llm.Usage{Fresh: 1, Cached: 4, Created: 5}, true},
+		{cc, `{"usage":{"prompt_tokens":1,"prompt_tokens_details":{"cached_tokens":4}}}`, llm.Usage{Cached: 4}, true},
+		{cc, `{"usage":{"prompt_tokens":1,"pad":"` + strings.Repeat("x", 20<<10) + `"}}`, llm.Usage{}, false},
+		{cc, `{"` + strings.Repeat("k", 100) + `":1,"usage":{"prompt_tokens":1}}`, llm.Usage{Fresh: 1}, true},
+		{msg, `{"usage":{"input_tokens":3,"cache_creation":{"ephemeral_5m_input_tokens":9}}}`, llm.Usage{Fresh: 3}, true},
+		{msg, `{"usage":{"input_tokens":3,"cache_creation_input_tokens":9,"cache_creation":{"ephemeral_5m_input_tokens":2,"ephemeral_1h_input_tokens":7}}}`, llm.Usage{Fresh: 3, Created: 9, Long: 7}, true},
+		{msg, `{"usage":{"cache_creation_input_tokens":9,"cache_creation":{"ephemeral_1h_input_tokens":10}}}`, llm.Usage{Created: 9, Long: 9}, true},
 	} {
 		for _, size := range []int{1, 1 << 20} {
 			if got, _, ok := chat.Observe(tt.path, false, tt.text, size); ok != tt.ok || got != tt.want {
@@ -107,13 +106,13 @@ func TestUsageOddities(t *testing.T) {
 	}
 }
 
-// Whatever figures a provider makes up, its replies reach the client, and the sums stay sums: each figure
-// counts as at most meter.MostTokens.
+// Whatever figures a provider reports, its replies reach the client; each figure counts as at most
+// meter.MaxTokens, so that sums do not overflow.
 func TestAbsurdUsageIsClamped(t *testing.T) {
 	figures := []string{"9000000000000000000", "9223372036854775807", "9e18", "1e300", "1e999", "-1", "-9223372036854775808", "-1e300", `"NaN"`, `"Infinity"`, "null", "[]", "0.5"}
 	var reply atomic.Pointer[string]
-	f := newFar(t, func(w http.ResponseWriter, r *http.Request) { says(http.StatusOK, *reply.Load())(w, r) })
-	g := open(t, []chat.Provider{provider("p", "anthropic", f.URL, func(p *chat.Provider) {
+	f := newStubProvider(t, func(w http.ResponseWriter, r *http.Request) { respond(http.StatusOK, *reply.Load())(w, r) })
+	g := newGateway(t, []chat.Provider{providerConfig("p", "anthropic", f.URL, func(p *chat.Provider) {
 		p.Cache.Write, p.Cache.Read, p.Price = 1.25, .1, chat.Price{Input: 3, Output: 15}
 	})})
 	replies := 0
@@ -132,18 +131,17 @@ func TestAbsurdUsageIsClamped(t *testing.T) {
 			replies++
 		}
 	}
-	g.has(t, fmt.Sprintf(`ctxgate_llm_requests_total{provider="p",result="ok"} %d`, replies)) // which waits for the last
+	g.wantMetrics(t, fmt.Sprintf(`ctxgate_llm_requests_total{provider="p",result="ok"} %d`, replies)) // waits until the last is counted
 	total := g.meter.Savings().Total
-	if most := int64(replies) * meter.MostTokens; total.Requests != int64(replies) || total.Used.Fresh <= 0 || total.Used.Fresh > most || total.Used.Cached > most || total.Cost.Billed <= 0 || total.Spent <= 0 {
-		t.Errorf("%d replies, booked %+v", replies, total)
+	if most := int64(replies) * meter.MaxTokens; total.Requests != int64(replies) || total.Usage.Fresh <= 0 || total.Usage.Fresh > most || total.Usage.Cached > most || total.Cost.Billed <= 0 || total.Spent <= 0 {
+		t.Errorf("%d replies, accounted %+v", replies, total)
 	}
 }
 
-// FuzzObserve: whatever a provider sends, in whatever pieces, reading it in passing neither fails
-// nor depends on the pieces.
+// FuzzObserve checks that reading usage never fails and never depends on how the reply is split.
 func FuzzObserve(f *testing.F) {
 	for _, w := range wires {
-		f.Add(w.path, w.whole, false, uint8(3))
+		f.Add(w.path, w.reply, false, uint8(3))
 		f.Add(w.path, strings.Join(w.events, ""), true, uint8(5))
 	}
 	f.Fuzz(func(t *testing.T, path, text string, stream bool, size uint8) {
@@ -155,13 +153,13 @@ func FuzzObserve(f *testing.F) {
 	})
 }
 
-// A failed reply, and one of another place, cost nothing.
+// A failed reply is not accounted.
 func TestFailedRepliesCostNothing(t *testing.T) {
-	f := newFar(t, says(http.StatusBadRequest, wires["completions"].whole))
-	g := open(t, []chat.Provider{provider("p", "openai", f.URL)})
+	f := newStubProvider(t, respond(http.StatusBadRequest, wires["completions"].reply))
+	g := newGateway(t, []chat.Provider{providerConfig("p", "openai", f.URL)})
 	g.post(t, "/v1/chat/completions", "{}", nil)
-	g.has(t, `ctxgate_llm_requests_total{provider="p",result="rejected"} 1`)
-	if booked := g.meter.Savings().Total; booked.Requests != 0 {
-		t.Errorf("got %+v", booked)
+	g.wantMetrics(t, `ctxgate_llm_requests_total{provider="p",result="rejected"} 1`)
+	if accounted := g.meter.Savings().Total; accounted.Requests != 0 {
+		t.Errorf("got %+v", accounted)
 	}
 }

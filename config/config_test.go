@@ -14,7 +14,7 @@ import (
 	"github.com/ctxgate/ctxgate/upstream"
 )
 
-// bySource compares secrets by where they come from, and literals by what they are.
+// bySource compares secrets by their reference, and literals by value.
 var bySource = cmp.Comparer(func(a, b secret.Text) bool { return a.Source() == b.Source() && a.Reveal() == b.Reveal() })
 
 var home = Env{"HOME=/home/nobody"}
@@ -29,7 +29,7 @@ func loadText(t *testing.T, text string, env Env) (Loaded, Problems) {
 	return Load(path, env)
 }
 
-// short are the problems without their file's folder.
+// short lists the problems without the directory of their file.
 func short(ps Problems) string {
 	var lines []string
 	for _, p := range ps {
@@ -41,7 +41,7 @@ func short(ps Problems) string {
 	return strings.Join(lines, "\n")
 }
 
-// All fixed keys load, in each format, to the same configuration.
+// All fixed keys load from each format into the same configuration.
 func TestA1FullConfigInEveryFormat(t *testing.T) {
 	want, ps := Load("testdata/compose-full.toml", home)
 	if err := ps.Err(); err != nil {
@@ -75,13 +75,13 @@ func TestA1AggregatorConfig(t *testing.T) {
 	want.Log = Log{Level: "INFO", Structured: true}
 	want.Auth.Token = secret.Parse("optional-shared-secret")
 	want.Limit.PerMinute = 60
-	s := upstream.Server{ID: "everything", Command: []string{"npx", "@modelcontextprotocol/server-everything"}, Env: map[string]secret.Text{}}
+	s := upstream.ServerConfig{ID: "everything", Command: []string{"npx", "@modelcontextprotocol/server-everything"}, Env: map[string]secret.Text{}}
 	s.SetDefaults()
-	want.Upstream.Servers = []upstream.Server{s}
+	want.Upstream.Servers = []upstream.ServerConfig{s}
 	if diff := cmp.Diff(want, got.Config, bySource); diff != "" {
 		t.Error(diff)
 	}
-	if ps := got.Resolve(home); len(ps) > 0 {
+	if ps := got.ResolveSecrets(home); len(ps) > 0 {
 		t.Error(ps)
 	}
 }
@@ -98,13 +98,13 @@ func TestDefaultIsValid(t *testing.T) {
 	}
 }
 
-func TestFind(t *testing.T) {
+func TestFindFile(t *testing.T) {
 	here, user := t.TempDir(), t.TempDir()
 	t.Chdir(here)
 	env := Env{"HOME=" + user, "XDG_CONFIG_HOME=" + user, "AppData=" + user}
 	check := func(named string, env Env, want string) {
 		t.Helper()
-		got, err := Find(named, env)
+		got, err := FindFile(named, env)
 		if got != want || (err != nil) != (want == "") || err != nil && !errors.Is(err, ErrNoFile) {
 			t.Errorf("Find(%q) = %q, %v; want %q", named, got, err, want)
 		}
@@ -141,7 +141,7 @@ func TestEnvironmentOverridesTheFile(t *testing.T) {
 	if err := ps.Err(); err != nil {
 		t.Fatal(err)
 	}
-	if ps := got.Resolve(env); len(ps) > 0 {
+	if ps := got.ResolveSecrets(env); len(ps) > 0 {
 		t.Error(ps)
 	}
 	if got.Front.Listen != "127.0.0.1:2" || got.Hub.Masking.MaxChars != 6000 || got.Front.HTTP.MaxRequestBytes != unit.Bytes(1<<20) {
@@ -159,7 +159,7 @@ func TestEnvironmentOverridesTheFile(t *testing.T) {
 	}
 }
 
-// A variable that stands twice in the environment means the same wherever it is read.
+// A variable that is set twice in the environment has the same value wherever it is read.
 func TestVariableTwice(t *testing.T) {
 	env := append(Env{"CTXGATE_ADMIN_LISTEN=127.0.0.1:1", "CTXGATE_ADMIN_LISTEN=127.0.0.1:2"}, home...)
 	got, ps := Load("", env)
@@ -171,7 +171,7 @@ func TestVariableTwice(t *testing.T) {
 	}
 }
 
-func TestResolve(t *testing.T) {
+func TestLoadedResolveSecrets(t *testing.T) {
 	long := strings.Repeat("s", 32)
 	const both = "secret = 'env:CTXGATE_SECRET'\nauth_token = 'env:TOKEN'\n[admin]\ntoken = 'env:CTXGATE_ADMIN_TOKEN'\n"
 	for name, tt := range map[string]struct {
@@ -198,7 +198,7 @@ func TestResolve(t *testing.T) {
 			if err := ps.Err(); err != nil {
 				t.Fatal(err)
 			}
-			got := l.Resolve(env)
+			got := l.ResolveSecrets(env)
 			if short(got) != tt.want {
 				t.Errorf("got %s, want %s", short(got), tt.want)
 			}
@@ -212,20 +212,20 @@ func TestResolve(t *testing.T) {
 		if err := ps.Err(); err != nil {
 			t.Fatal(err)
 		}
-		if got, want := short(l.Resolve(nil)), "c.toml: data_dir: there is no home directory to put one into; say where"; got != want {
+		if got, want := short(l.ResolveSecrets(nil)), "c.toml: data_dir: there is no home directory for the default; set data_dir"; got != want {
 			t.Errorf("got %s, want %s", got, want)
 		}
 	})
 }
 
-// What changes nothing, and was surely meant to, is said.
+// Settings without effect that were probably meant to have one are reported.
 func TestWarnings(t *testing.T) {
 	l, ps := Load("testdata/compose-full.toml", append(Env{"CTXGATE_MASKNG_MAX_CHARS=1"}, home...))
 	if err := ps.Err(); err != nil {
 		t.Fatal(err)
 	}
 	got := strings.ReplaceAll(strings.Join(l.Warnings, "\n"), "testdata/", "")
-	want := `CTXGATE_MASKNG_MAX_CHARS: unknown variable, not used; did you mean "CTXGATE_MASKING_MAX_CHARS"?`
+	want := `CTXGATE_MASKNG_MAX_CHARS: unknown variable, ignored; did you mean "CTXGATE_MASKING_MAX_CHARS"?`
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
@@ -235,7 +235,7 @@ func TestWarnings(t *testing.T) {
 	}
 }
 
-// What each package's Validate finds comes with the line it is about, all at once.
+// The errors of each package's Validate are reported with their lines, all at once.
 func TestValidateProblems(t *testing.T) {
 	_, ps := loadText(t, `listen = "8000"
 response_timeout = 0
@@ -316,7 +316,7 @@ func TestHeadAndTailOverMax(t *testing.T) {
 	}
 }
 
-func TestA1UnknownKeyNamesTheNearest(t *testing.T) {
+func TestA1UnknownKeySuggestsTheNearest(t *testing.T) {
 	_, ps := loadText(t, "lisen = 'x'\n[masking]\nmax_char = 1\n[[servers]]\nid = 'a'\nrpc = 'http://h'\ncomand = ['x']\n", home)
 	want := `c.toml:1: lisen: unknown key "lisen"; did you mean "listen"?
 c.toml:3: masking.max_char: unknown key "max_char"; did you mean "max_chars"?

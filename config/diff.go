@@ -5,27 +5,26 @@ import (
 	"slices"
 )
 
-// Difference is a key whose value is not the same in two configurations. It never holds the values:
-// they may be secrets.
+// Difference is a key with different values in two configurations. It does not hold the values: they may be
+// secrets.
 type Difference struct {
-	// Key is the path of the key. An entry of a list of tables goes by its id or name:
+	// Key is the path of the key. Entries of a list of tables are named by their id or name:
 	// "servers.files". A list whose entries have neither is one key.
 	Key string
-	// NeedsRestart says that a running process does not change it: the field, or a table around it, has
-	// the tag reload:"restart".
+	// NeedsRestart reports whether the new value takes effect only at the next start: the field, or a
+	// table around it, has the tag reload:"restart".
 	NeedsRestart bool
 }
 
-// Diff lists the keys in which two configurations differ, in the order of their declaration. Secrets
-// are compared by what they are, not by where they come from.
+// Diff lists the keys in which two configurations differ, in the order of their declaration. Secrets are
+// compared by value, not by reference.
 func Diff(old, next Config) []Difference {
 	d := &differ{}
-	d.table(reflect.ValueOf(old), reflect.ValueOf(next), "", false)
+	d.compareTables(reflect.ValueOf(old), reflect.ValueOf(next), "", false)
 	return d.found
 }
 
-// KeepUntilRestart gives c the values of the running configuration for every key that a running
-// process does not change.
+// KeepUntilRestart copies to c the running values of all keys that need a restart.
 func (c *Config) KeepUntilRestart(running Config) {
 	keepUntilRestart(reflect.ValueOf(c).Elem(), reflect.ValueOf(running))
 }
@@ -42,33 +41,33 @@ func keepUntilRestart(dst, from reflect.Value) {
 
 func needsRestart(f Field) bool { return f.Tag.Get("reload") == "restart" }
 
-// allFields are those that a file sets and those that only the environment does.
+// allFields are the fields that a file sets and those that only the environment sets.
 func allFields(t reflect.Type) []Field { return append(Fields(t), EnvFields(t)...) }
 
 type differ struct{ found []Difference }
 
-func (d *differ) table(old, next reflect.Value, path string, restart bool) {
+func (d *differ) compareTables(old, next reflect.Value, path string, restart bool) {
 	for _, f := range allFields(old.Type()) {
-		a, b, at := f.In(old), f.In(next), child(path, f.Key)
+		a, b, at := f.In(old), f.In(next), childPath(path, f.Key)
 		restart := restart || needsRestart(f)
 		switch {
 		case isTable(f.Type):
-			d.table(a, b, at, restart)
+			d.compareTables(a, b, at, restart)
 		case f.Type.Kind() == reflect.Map && isTable(f.Type.Elem()):
-			d.entries(byKey(a), byKey(b), at, restart)
-		case f.Type.Kind() == reflect.Slice && isTable(f.Type.Elem()) && named(a) && named(b):
-			d.list(a, b, at, restart)
+			d.compareEntries(byMapKey(a), byMapKey(b), at, restart)
+		case f.Type.Kind() == reflect.Slice && isTable(f.Type.Elem()) && allNamed(a) && allNamed(b):
+			d.compareLists(a, b, at, restart)
 		case !sameValue(a, b):
 			d.found = append(d.found, Difference{at, restart})
 		}
 	}
 }
 
-// list compares the entries of two lists by their names. The same entries in another order are a
+// compareLists compares the entries of two lists by name. The same entries in another order are a
 // difference of the list itself.
-func (d *differ) list(old, next reflect.Value, path string, restart bool) {
+func (d *differ) compareLists(old, next reflect.Value, path string, restart bool) {
 	before := len(d.found)
-	d.entries(byName(old), byName(next), path, restart)
+	d.compareEntries(byName(old), byName(next), path, restart)
 	if len(d.found) > before {
 		return
 	}
@@ -80,7 +79,7 @@ func (d *differ) list(old, next reflect.Value, path string, restart bool) {
 	}
 }
 
-func (d *differ) entries(old, next map[string]reflect.Value, path string, restart bool) {
+func (d *differ) compareEntries(old, next map[string]reflect.Value, path string, restart bool) {
 	var names []string
 	for name, a := range old {
 		if b, ok := next[name]; !ok || !sameValue(a, b) {
@@ -94,12 +93,12 @@ func (d *differ) entries(old, next map[string]reflect.Value, path string, restar
 	}
 	slices.Sort(names)
 	for _, name := range names {
-		d.found = append(d.found, Difference{child(path, name), restart})
+		d.found = append(d.found, Difference{childPath(path, name), restart})
 	}
 }
 
-// named says whether every table of a list has a name of its own.
-func named(list reflect.Value) bool {
+// allNamed reports whether every table of a list has its own name.
+func allNamed(list reflect.Value) bool {
 	return len(byName(list)) == list.Len()
 }
 
@@ -123,7 +122,7 @@ func nameOf(table reflect.Value) string {
 	return ""
 }
 
-func byKey(m reflect.Value) map[string]reflect.Value {
+func byMapKey(m reflect.Value) map[string]reflect.Value {
 	out := map[string]reflect.Value{}
 	for k, v := range m.Seq2() {
 		out[k.String()] = v
@@ -131,8 +130,8 @@ func byKey(m reflect.Value) map[string]reflect.Value {
 	return out
 }
 
-// sameValue compares two values of one type. An empty list or map is the same as none, and two
-// secrets are the same when they say the same.
+// sameValue compares two values of one type. An empty list or map equals a nil one, and secrets are compared
+// by value.
 func sameValue(a, b reflect.Value) bool {
 	if a.CanInterface() {
 		if s, ok := a.Interface().(interface{ Reveal() string }); ok {

@@ -24,13 +24,13 @@ func keysOf(found []Difference) (apply, restart []string) {
 	return apply, restart
 }
 
-// Every key of the whole configuration is compared: each is changed alone, and named alone.
+// Every key of the configuration is compared: each one is changed alone, and only it is reported.
 func TestDiffNamesEveryKey(t *testing.T) {
 	n := 0
 	var walk func(root *Config, table reflect.Value, path string)
 	walk = func(root *Config, table reflect.Value, path string) {
 		for _, f := range Fields(table.Type()) {
-			v, at := f.In(table), child(path, f.Key)
+			v, at := f.In(table), childPath(path, f.Key)
 			if isTable(f.Type) {
 				walk(root, v, at)
 				continue
@@ -97,7 +97,7 @@ func another(t *testing.T, v reflect.Value) reflect.Value {
 	return out
 }
 
-// What a running process cannot change is named apart, and keeps its value until the next start.
+// Keys that need a restart are reported as such, and keep their value until the next start.
 func TestDiffNeedsRestart(t *testing.T) {
 	old := Default()
 	next := old
@@ -133,12 +133,12 @@ func TestDiffNeedsRestart(t *testing.T) {
 	}
 }
 
-// Entries of the server table go by their ids; secrets are compared by value and are never printed.
+// Server entries are named by their ids; secrets are compared by value and never printed.
 func TestDiffOfServersAndSecrets(t *testing.T) {
-	server := func(id, token string) upstream.Server {
-		return upstream.Server{ID: id, URL: "http://x", Headers: map[string]secret.Text{"Authorization": secret.Literal(token)}}
+	server := func(id, token string) upstream.ServerConfig {
+		return upstream.ServerConfig{ID: id, URL: "http://x", Headers: map[string]secret.Text{"Authorization": secret.Literal(token)}}
 	}
-	with := func(servers ...upstream.Server) Config {
+	with := func(servers ...upstream.ServerConfig) Config {
 		c := Default()
 		c.Upstream.Servers = servers
 		return c

@@ -93,8 +93,8 @@ CTXGATE_HEALTHCHECK_TIMEOUT: "soon" is not a duration: write seconds, or a numbe
 	if diff := cmp.Diff(want, problems.Error()); diff != "" {
 		t.Error(diff)
 	}
-	want = `CTXGATE_MASKNG_MAX_CHARS: unknown variable, not used; did you mean "CTXGATE_MASKING_MAX_CHARS"?
-CTXGATE_SERVERS: unknown variable, not used`
+	want = `CTXGATE_MASKNG_MAX_CHARS: unknown variable, ignored; did you mean "CTXGATE_MASKING_MAX_CHARS"?
+CTXGATE_SERVERS: unknown variable, ignored`
 	if diff := cmp.Diff(want, warnings.Error()); diff != "" {
 		t.Error(diff)
 	}
@@ -144,7 +144,7 @@ servers[1].keys.b: cannot resolve env:B: environment variable B is not set`
 	}
 }
 
-// A default that several configs share must survive a load that adds to it.
+// A default that several configs share is not changed by a load that adds to it.
 func TestDefaultsAreNotShared(t *testing.T) {
 	shared := map[string]obs{"schema1": {Window: 1}}
 	dst := sample{Schemas: shared}
@@ -179,14 +179,14 @@ type nested struct {
 	Inner []nested `key:"inner"`
 }
 
-func TestSuggestionsInTypesThatHoldThemselves(t *testing.T) {
+func TestSuggestionsInRecursiveTypes(t *testing.T) {
 	var dst struct {
 		Empty struct{} `key:"empty"`
 		Tree  nested   `key:"tree"`
 	}
 	f, _ := ReadBytes("a.toml", []byte("leaf = 1\n[empty]\nx = 1"))
 	want := `a.toml:1: leaf: unknown key "leaf"; it belongs under [tree]
-a.toml:3: empty.x: unknown key "x"; no keys are known here`
+a.toml:3: empty.x: unknown key "x"; this table has no keys`
 	if diff := cmp.Diff(want, f.Decode(&dst).Error()); diff != "" {
 		t.Error(diff)
 	}

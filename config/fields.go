@@ -17,16 +17,16 @@ var (
 	urlType      = reflect.TypeFor[secret.URL]()
 )
 
-// Field is one key that a config struct takes. Tags on the Go field say which:
+// Field is one key of a config struct. It is declared by the tags of the Go field:
 //
 //	key:"name"       the key; a field without this tag is not configurable
 //	key:",inline"    a struct whose keys belong to the table around it
-//	key:"name,env"   no key: only the variables of the tag env set it, and a file must not
-//	oneof:"a,b"      the values a text may have
+//	key:"name,env"   set only by the variables of the tag env, not by a file
+//	oneof:"a,b"      the allowed values of a text; a type with a method OneOf lists them itself
 //	min:"1" max:"9"  the bounds of a number, a duration or a size
-//	literal:"ok"     a secret may be written out
-//	env:"NAME,OTHER" variables read besides CTXGATE_<path>, after it
-//	reload:"restart" a running process does not change it, nor anything in the table
+//	literal:"ok"     a secret may be written in plain text
+//	env:"NAME,OTHER" variables that are read after CTXGATE_<path>
+//	reload:"restart" a change of the key, or of anything in the table, takes effect at the next start
 type Field struct {
 	// Key is the key as a file has it.
 	Key string
@@ -43,7 +43,7 @@ type Field struct {
 }
 
 // Fields lists the keys of a struct type in the order of their declaration, those of inlined
-// structs in their place.
+// structs in their position.
 func Fields(t reflect.Type) []Field {
 	var fields []Field
 	for sf := range t.Fields() {
@@ -54,7 +54,7 @@ func Fields(t reflect.Type) []Field {
 				f.index = append(slices.Clone(sf.Index), f.index...)
 				fields = append(fields, f)
 			}
-		case opt == onlyEnv:
+		case opt == envOnly:
 		case name != "" && sf.IsExported():
 			fields = append(fields, Field{
 				Key: name, Name: sf.Name, Owner: t, Type: sf.Type, Tag: sf.Tag, index: sf.Index,
@@ -64,14 +64,14 @@ func Fields(t reflect.Type) []Field {
 	return fields
 }
 
-// onlyEnv marks what no file may say.
-const onlyEnv = "env"
+// envOnly is the option of fields that a file cannot set.
+const envOnly = "env"
 
-// EnvFields lists what only variables set in a struct of this type.
+// EnvFields lists the fields of a struct type that only environment variables set.
 func EnvFields(t reflect.Type) []Field {
 	var fields []Field
 	for sf := range t.Fields() {
-		if name, opt, _ := strings.Cut(sf.Tag.Get("key"), ","); opt == onlyEnv {
+		if name, opt, _ := strings.Cut(sf.Tag.Get("key"), ","); opt == envOnly {
 			fields = append(fields, Field{
 				Key: name, Name: sf.Name, Owner: t, Type: sf.Type, Tag: sf.Tag, index: sf.Index,
 			})
@@ -80,13 +80,17 @@ func EnvFields(t reflect.Type) []Field {
 	return fields
 }
 
-// In is the field's value in v, which holds the struct whose Fields gave it.
+// In is the field's value in v, a struct of the type that declares it.
 func (f Field) In(v reflect.Value) reflect.Value { return v.FieldByIndex(f.index) }
 
-// OneOf lists the values a text may have; nil for any.
-func (f Field) OneOf() []string { return oneOf(f.Tag) }
+// OneOf lists the allowed values of a text; nil for any.
+func (f Field) OneOf() []string { return oneOf(f.Type, f.Tag) }
 
-func oneOf(tag reflect.StructTag) []string {
+// oneOf asks the type for its values, if it knows them, and otherwise reads the tag.
+func oneOf(t reflect.Type, tag reflect.StructTag) []string {
+	if v, ok := reflect.Zero(t).Interface().(interface{ OneOf() []string }); ok {
+		return v.OneOf()
+	}
 	list, ok := tag.Lookup("oneof")
 	if !ok {
 		return nil
@@ -98,7 +102,7 @@ func oneOf(tag reflect.StructTag) []string {
 // with its path and its TOML heading; path is that of the table around the field. It is nil for
 // any other field.
 func (f Field) Table(path string) (elem reflect.Type, below, heading string) {
-	path = child(path, f.Key)
+	path = childPath(path, f.Key)
 	switch t := f.Type; {
 	case isTable(t):
 		return t, path, "[" + path + "]"
@@ -112,9 +116,9 @@ func (f Field) Table(path string) (elem reflect.Type, below, heading string) {
 	}
 }
 
-// Fresh is a new element of a list or a map: the zero value, or what a SetDefaults method of the
-// type makes of it.
-func Fresh(t reflect.Type) reflect.Value {
+// NewElement is a new element of a list or a map: the zero value, after SetDefaults if the type has that
+// method.
+func NewElement(t reflect.Type) reflect.Value {
 	p := reflect.New(t)
 	if d, ok := p.Interface().(interface{ SetDefaults() }); ok {
 		d.SetDefaults()
@@ -122,10 +126,11 @@ func Fresh(t reflect.Type) reflect.Value {
 	return p.Elem()
 }
 
-// isTable tells a nested struct from the struct that a secret is.
+// isTable reports whether t is a nested struct; a secret is a struct, too, but not a table.
 func isTable(t reflect.Type) bool { return t.Kind() == reflect.Struct && t != secretType }
 
-// isScalar says that one text can hold the value, a list of text by commas.
+// isScalar reports whether an environment variable can hold the value; a list of texts is separated by
+// commas.
 func isScalar(t reflect.Type) bool {
 	switch t.Kind() {
 	case reflect.Pointer:
@@ -139,7 +144,7 @@ func isScalar(t reflect.Type) bool {
 	}
 }
 
-func target(dst any) (reflect.Value, bool) {
+func structOf(dst any) (reflect.Value, bool) {
 	v := reflect.ValueOf(dst)
 	if v.Kind() != reflect.Pointer || v.IsNil() || v.Elem().Kind() != reflect.Struct {
 		return reflect.Value{}, false

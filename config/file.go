@@ -1,16 +1,3 @@
-// Package config loads ctxgate's configuration: one tree of keys written as TOML, JSON or YAML,
-// over defaults, under the environment.
-//
-// The path of a load is the path through the files. [ReadFile] picks the format (toml.go,
-// json.go, yaml.go), which gives one neutral tree that knows its lines (tree.go). [File.Decode]
-// lays the tree over a struct that already holds its defaults (decode.go, scalar.go, secrets.go);
-// [ApplyEnv] lays the environment over that (env.go); [ResolveSecrets] follows "env:NAME" and
-// "file:PATH". What a package's own Validate says comes back through [File.Problems], with the
-// line it is about.
-//
-// Nothing stops at the first mistake: every step returns all its [Problems], in the order of the
-// file. No message repeats a secret. Nothing here reads the process environment or changes
-// anything outside the struct it was given.
 package config
 
 import (
@@ -29,8 +16,8 @@ const (
 	maxDepth    = 32
 )
 
-// File is a config file that has been read. It keeps the tree, so that whatever is found wrong
-// later can still be told with its line. A nil File is a load without a file.
+// File is a parsed config file. It holds the tree, so that problems found later can be reported with
+// their line. A nil File is a load without a file.
 type File struct {
 	// Path is the file's name as it was given.
 	Path string
@@ -38,8 +25,8 @@ type File struct {
 	root *node
 }
 
-// ReadFile reads a config file in the format its extension names. The File is never nil: after
-// a file that cannot be read it is empty, so that a caller can go on and report everything.
+// ReadFile reads a config file in the format of its extension. The File is never nil: if it cannot be read
+// it is empty, so that the caller can continue and report everything.
 func ReadFile(path string) (*File, Problems) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -56,7 +43,7 @@ func ReadFile(path string) (*File, Problems) {
 
 func unreadable(path string, err error) (*File, Problems) {
 	if pe, ok := errors.AsType[*fs.PathError](err); ok {
-		err = pe.Err // the path is printed in front already
+		err = pe.Err // the path is printed before it
 	}
 	return &File{Path: path, root: emptyTable()}, Problems{{File: path, Text: "cannot be read: " + err.Error()}}
 }
@@ -68,10 +55,10 @@ var formats = map[string]func(*source) *node{
 	".yml":  readYAML,
 }
 
-// ReadBytes reads a config that is already in memory; name gives the format and the messages.
+// ReadBytes reads a config from memory; name gives the format and appears in messages.
 func ReadBytes(name string, data []byte) (*File, Problems) {
 	src := &source{name: name, data: bytes.TrimPrefix(data, []byte("\uFEFF"))}
-	root := src.read()
+	root := src.parse()
 	if root == nil {
 		root = emptyTable()
 	}
@@ -90,19 +77,19 @@ func (s *source) problem(line int, key, text string) {
 	s.problems = append(s.problems, Problem{File: s.name, Line: line, Key: key, Text: text})
 }
 
-// read gives nil when there is no tree to speak of.
-func (s *source) read() *node {
+// parse returns nil when the file is empty or cannot be parsed.
+func (s *source) parse() *node {
 	ext := strings.ToLower(filepath.Ext(s.name))
 	read, ok := formats[ext]
 	switch {
 	case !ok:
-		s.problem(0, "", "unknown format "+quote(ext)+"; a config ends in .toml, .json, .yaml or .yml")
+		s.problem(0, "", "unknown format "+quote(ext)+"; the name of a config file ends in .toml, .json, .yaml or .yml")
 		return nil
 	case len(s.data) > maxFileSize:
 		s.problem(0, "", "larger than 4 MiB")
 		return nil
 	case !utf8.Valid(s.data):
-		s.problem(s.line(invalidUTF8(s.data)), "", "not valid UTF-8")
+		s.problem(s.lineAt(invalidUTF8(s.data)), "", "not valid UTF-8")
 		return nil
 	case len(bytes.TrimSpace(s.data)) == 0:
 		return nil
@@ -129,22 +116,22 @@ func invalidUTF8(data []byte) int {
 	return len(data)
 }
 
-// line is the line of a byte offset. An offset in the blank end of a file counts as the last
-// written line, since that is where an unfinished text stops.
-func (s *source) line(offset int) int {
+// lineAt is the line of a byte offset. An offset in the blank end of a file counts as the last line with
+// text, because that is where an unfinished text stops.
+func (s *source) lineAt(offset int) int {
 	offset = min(offset, len(bytes.TrimRight(s.data, " \t\r\n")))
 	return 1 + bytes.Count(s.data[:offset], []byte("\n"))
 }
 
-// Line is the line of a key such as "servers[1].command", or of the nearest table above it that
-// the file has; 0 when it has none.
+// Line is the line of a key such as "servers[1].command", or of the innermost table around it that the
+// file has; 0 when it has none.
 func (f *File) Line(path string) int {
 	if f == nil {
 		return 0
 	}
 	n, line := f.root, 0
 	for _, s := range splitPath(path) {
-		if n = n.step(s); n == nil {
+		if n = n.childAt(s); n == nil {
 			break
 		}
 		line = n.line
@@ -152,9 +139,9 @@ func (f *File) Line(path string) int {
 	return line
 }
 
-// Decode lays the file over dst, a pointer to a struct that holds its defaults.
+// Decode decodes the file into dst, a pointer to a struct that holds its defaults.
 func (f *File) Decode(dst any) Problems {
-	v, ok := target(dst)
+	v, ok := structOf(dst)
 	if !ok {
 		return Problems{notAStruct(dst)}
 	}
@@ -162,12 +149,12 @@ func (f *File) Decode(dst any) Problems {
 		return nil
 	}
 	d := &decoder{file: f.Path, root: v.Type()}
-	d.table(f.root, v, "")
+	d.decodeTable(f.root, v, "")
 	d.problems.Sort()
 	return d.problems
 }
 
-// Locate gives the file and line to problems that know only their key.
+// Locate adds file and line to problems that have only a key.
 func (f *File) Locate(ps Problems) Problems {
 	if f == nil {
 		return ps
@@ -183,8 +170,8 @@ func (f *File) Locate(ps Problems) Problems {
 	return out
 }
 
-// Problems turns what a package's Validate found in the table at prefix into problems with
-// lines. An error's text starts with the key it is about: "max_chars: must not be negative".
+// Problems turns the errors of a package's Validate into problems with lines; prefix is the path of its
+// table. An error's text starts with its key: "max_chars: must not be negative".
 func (f *File) Problems(prefix string, errs ...error) Problems {
 	var ps Problems
 	for _, err := range errs {

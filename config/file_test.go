@@ -25,8 +25,8 @@ func TestReadFile(t *testing.T) {
 	}
 	for _, tt := range []struct{ path, want string }{
 		{filepath.Join(dir, "none.toml"), ": cannot be read: no such file or directory"},
-		{write("c.ini", nil), `: unknown format ".ini"; a config ends in .toml, .json, .yaml or .yml`},
-		{write("bare", nil), `: unknown format ""; a config ends in .toml, .json, .yaml or .yml`},
+		{write("c.ini", nil), `: unknown format ".ini"; the name of a config file ends in .toml, .json, .yaml or .yml`},
+		{write("bare", nil), `: unknown format ""; the name of a config file ends in .toml, .json, .yaml or .yml`},
 		{write("limit.toml", padded(maxFileSize)), ""},
 		{write("over.toml", padded(maxFileSize+1)), ": larger than 4 MiB"},
 	} {
@@ -175,7 +175,7 @@ func TestProblem(t *testing.T) {
 	}
 }
 
-func TestLoadingIntoNoStruct(t *testing.T) {
+func TestDecodeIntoNonStruct(t *testing.T) {
 	n := 0
 	for _, dst := range []any{nil, n, &n, sample{}, (*sample)(nil)} {
 		problems, _ := ApplyEnv(dst, nil)
@@ -187,7 +187,7 @@ func TestLoadingIntoNoStruct(t *testing.T) {
 	}
 }
 
-func TestTypesNoKeyCanHave(t *testing.T) {
+func TestUnsupportedFieldTypes(t *testing.T) {
 	var dst struct {
 		Func func()         `key:"f"`
 		Map  map[int]string `key:"m"`

@@ -13,8 +13,8 @@ import (
 // YAML 1.1 breaks lines at more than "\n".
 var lineBreak = regexp.MustCompile("[\n\r\u0085\u2028\u2029]")
 
-// FuzzLoad reads the same bytes in every format. Whatever they are: no panic, the same answer
-// twice, every problem prints on one line and names a line the file has.
+// FuzzLoad reads the same bytes in every format: no panic, the same result twice, every problem on one
+// line with a line number that the file has.
 func FuzzLoad(f *testing.F) {
 	for _, pattern := range []string{"testdata/bad-*", "testdata/good.*"} {
 		paths, err := filepath.Glob(pattern)

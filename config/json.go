@@ -14,20 +14,19 @@ var (
 	errCutShort = errors.New("the file ends before its last bracket")
 )
 
-// readJSON takes the file token by token, since only the decoder's tokens come with their
-// offset and show a key that is written twice.
+// readJSON reads the file token by token: only tokens have offsets and show duplicate keys.
 func readJSON(s *source) *node {
-	r := &jsonReader{source: s, dec: json.NewDecoder(bytes.NewReader(s.data)), at: 1}
+	r := &jsonReader{source: s, dec: json.NewDecoder(bytes.NewReader(s.data)), line: 1}
 	r.dec.UseNumber()
-	root, err := r.value("", 1)
+	root, err := r.readValue("", 1)
 	if err == nil {
-		err = r.end()
+		err = r.expectEnd()
 	}
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		err = errCutShort
 	}
 	if err != nil {
-		s.problem(s.line(int(r.dec.InputOffset())), "", err.Error())
+		s.problem(s.lineAt(int(r.dec.InputOffset())), "", err.Error())
 		return nil
 	}
 	return root
@@ -37,29 +36,29 @@ type jsonReader struct {
 	*source
 	dec *json.Decoder
 
-	counted int // bytes whose line breaks at already counts
-	at      int
+	counted int // the bytes whose line breaks are counted in line
+	line    int
 }
 
-// here is the line of the token just read; a JSON token never spans two.
-func (r *jsonReader) here() int {
+// currentLine is the line of the last token; a JSON token never spans two lines.
+func (r *jsonReader) currentLine() int {
 	offset := int(r.dec.InputOffset())
-	r.at += bytes.Count(r.data[r.counted:offset], []byte("\n"))
+	r.line += bytes.Count(r.data[r.counted:offset], []byte("\n"))
 	r.counted = offset
-	return r.at
+	return r.line
 }
 
-func (r *jsonReader) value(path string, depth int) (*node, error) {
+func (r *jsonReader) readValue(path string, depth int) (*node, error) {
 	tok, err := r.dec.Token()
 	if err != nil {
 		return nil, err
 	}
-	line := r.here()
+	line := r.currentLine()
 	switch tok := tok.(type) {
 	case bool:
 		return &node{kind: boolKind, line: line, bool: tok}, nil
 	case json.Number:
-		return number(line, tok.String()), nil
+		return numberNode(line, tok.String()), nil
 	case string:
 		return &node{kind: textKind, line: line, text: tok}, nil
 	case json.Delim:
@@ -67,18 +66,18 @@ func (r *jsonReader) value(path string, depth int) (*node, error) {
 			return nil, errTooDeep
 		}
 		if tok == '{' {
-			return r.table(line, path, depth)
+			return r.readTable(line, path, depth)
 		}
-		return r.list(line, path, depth)
+		return r.readList(line, path, depth)
 	default:
 		return &node{line: line}, nil
 	}
 }
 
-func (r *jsonReader) list(line int, path string, depth int) (*node, error) {
+func (r *jsonReader) readList(line int, path string, depth int) (*node, error) {
 	n := &node{kind: listKind, line: line}
 	for r.dec.More() {
-		item, err := r.value(element(path, len(n.items)), depth+1)
+		item, err := r.readValue(elementPath(path, len(n.items)), depth+1)
 		if err != nil {
 			return nil, err
 		}
@@ -88,7 +87,7 @@ func (r *jsonReader) list(line int, path string, depth int) (*node, error) {
 	return n, err
 }
 
-func (r *jsonReader) table(line int, path string, depth int) (*node, error) {
+func (r *jsonReader) readTable(line int, path string, depth int) (*node, error) {
 	n := emptyTable()
 	n.line = line
 	for r.dec.More() {
@@ -96,29 +95,29 @@ func (r *jsonReader) table(line int, path string, depth int) (*node, error) {
 		if err != nil {
 			return nil, err
 		}
-		key, _ := tok.(string) // the decoder lets nothing else be a key
-		line, path := r.here(), child(path, key)
-		val, err := r.value(path, depth+1)
+		key, _ := tok.(string) // the decoder allows only strings as keys
+		line, path := r.currentLine(), childPath(path, key)
+		val, err := r.readValue(path, depth+1)
 		if err != nil {
 			return nil, err
 		}
 		val.line = line
-		r.add(n, key, val, path)
+		r.addKey(n, key, val, path)
 	}
 	_, err := r.dec.Token()
 	return n, err
 }
 
-// add keeps the first of two values for a key and says so.
-func (s *source) add(table *node, key string, val *node, path string) {
+// addKey sets a key; a duplicate is a problem, and the first value stays.
+func (s *source) addKey(table *node, key string, val *node, path string) {
 	if first, ok := table.vals[key]; ok {
 		s.problem(val.line, path, fmt.Sprintf("duplicate key; the first is on line %d", first.line))
 		return
 	}
-	table.set(key, val)
+	table.setKey(key, val)
 }
 
-func (r *jsonReader) end() error {
+func (r *jsonReader) expectEnd() error {
 	if _, err := r.dec.Token(); !errors.Is(err, io.EOF) {
 		return errTrailing
 	}

@@ -7,19 +7,19 @@ import (
 	"strings"
 )
 
-// Problem is one thing wrong with a configuration.
+// Problem is one mistake in a configuration.
 type Problem struct {
 	// File is the file's path, or the name of an environment variable.
 	File string
-	// Line is 0 where there is none to name.
+	// Line is 0 if it is not known.
 	Line int
 	// Key is the full path of the key, such as "servers[1].command".
 	Key string
-	// Text says what is wrong, and never repeats a secret.
+	// Text says what is wrong. It never repeats a secret.
 	Text string
 }
 
-// String prints "file:line: key: text" without the parts that are not known.
+// String prints "file:line: key: text", without unknown parts.
 func (p Problem) String() string {
 	var b strings.Builder
 	if p.File != "" {
@@ -38,10 +38,10 @@ func (p Problem) String() string {
 	return b.String()
 }
 
-// Problems is everything wrong with a configuration.
+// Problems are all mistakes in a configuration.
 type Problems []Problem
 
-// Error prints one problem a line.
+// Error prints one problem per line.
 func (ps Problems) Error() string {
 	lines := make([]string, len(ps))
 	for i, p := range ps {
@@ -50,7 +50,7 @@ func (ps Problems) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// Err is nil when there is no problem; an empty Problems in an error is not.
+// Err returns ps as an error; nil when it is empty.
 func (ps Problems) Err() error {
 	if len(ps) == 0 {
 		return nil
@@ -58,20 +58,19 @@ func (ps Problems) Err() error {
 	return ps
 }
 
-// explain says whether p only follows from problems that are known already: with a key that could
-// not be read, or with a misspelled one in the same entry of a list, where something then seems
-// to be missing.
-func (ps Problems) explain(p Problem) bool {
+// explains reports whether p only follows from the problems ps: one with the same key, or a misspelled key
+// in the same list entry, which then seems to lack a key.
+func (ps Problems) explains(p Problem) bool {
 	return slices.ContainsFunc(ps, func(known Problem) bool {
-		entry := known.entry()
-		return known.Key == p.Key || entry != "" && entry == p.entry()
+		entry := known.listEntry()
+		return known.Key == p.Key || entry != "" && entry == p.listEntry()
 	})
 }
 
-// entry is the list entry that the problem's key is in, "servers[1]" of "servers[1].rpc".
-func (p Problem) entry() string { return p.Key[:strings.LastIndexByte(p.Key, ']')+1] }
+// listEntry is the list entry of the problem's key: "servers[1]" of "servers[1].rpc".
+func (p Problem) listEntry() string { return p.Key[:strings.LastIndexByte(p.Key, ']')+1] }
 
-// Sort orders by file and line, and keeps the order found within a line.
+// Sort orders by file and line, and is stable within a line.
 func (ps Problems) Sort() {
 	slices.SortStableFunc(ps, func(a, b Problem) int {
 		return cmp.Or(strings.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line))

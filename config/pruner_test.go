@@ -33,13 +33,13 @@ deepinfra_max_docs = 16
 		{"MCP_PRUNER_MAX_INPUT_CHARS=3", func(c prunerd.Config) any { return c.MaxInputChars }, 2_000_000, 11, "3", "3"},
 		{"MCP_PRUNER_PRUNE_ID_TTL_S=4", func(c prunerd.Config) any { return c.PruneIDTTL }, 0, 12, "4", "4"},
 		{"MCP_PRUNER_CACHE_TTL_S=5", func(c prunerd.Config) any { return c.CacheTTL }, 30, 13, "5", "5"},
-		{"MCP_PRUNER_CACHE_MAX_ITEMS=6", func(c prunerd.Config) any { return c.CacheMax }, 256, 14, "6", "6"},
-		{"MCP_PRUNER_CACHE_MAX_ENTRIES=7", func(c prunerd.Config) any { return c.CacheMax }, 256, 14, "7", "7"},
+		{"MCP_PRUNER_CACHE_MAX_ITEMS=6", func(c prunerd.Config) any { return c.CacheMaxEntries }, 256, 14, "6", "6"},
+		{"MCP_PRUNER_CACHE_MAX_ENTRIES=7", func(c prunerd.Config) any { return c.CacheMaxEntries }, 256, 14, "7", "7"},
 		{"KIMI_PRUNING_BACKEND=deepinfra", func(c prunerd.Config) any { return c.Backend }, "heuristic", "rerank", "deepinfra", "deepinfra"},
 		{"DEEPINFRA_API_KEY=k", func(c prunerd.Config) any { return c.DeepInfraKey.Reveal() }, "", "", "k", "k"},
 		{"DEEPINFRA_ENDPOINT_URL=http://env.example/y", func(c prunerd.Config) any { return c.DeepInfraURL }, "", "https://file.example/x", "http://env.example/y", "http://env.example/y"},
-		{"DEEPINFRA_TIMEOUT_MS=8", func(c prunerd.Config) any { return c.TimeoutMS }, 20000, 15, "8", "8"},
-		{"DEEPINFRA_MAX_DOCS=9", func(c prunerd.Config) any { return c.MaxDocs }, 64, 16, "9", "9"},
+		{"DEEPINFRA_TIMEOUT_MS=8", func(c prunerd.Config) any { return c.DeepInfraTimeoutMS }, 20000, 15, "8", "8"},
+		{"DEEPINFRA_MAX_DOCS=9", func(c prunerd.Config) any { return c.DeepInfraMaxDocs }, 64, 16, "9", "9"},
 	} {
 		name, _, _ := strings.Cut(tt.variable, "=")
 		t.Run(name, func(t *testing.T) {
@@ -55,7 +55,7 @@ deepinfra_max_docs = 16
 					c.want = "" // an empty text is a text: the default's own URL
 				}
 				got, ps := loadText(t, c.text, append(c.env, home...))
-				if ps = append(ps, got.Resolve(append(c.env, home...))...); len(ps) > 0 || len(got.Warnings) > 0 {
+				if ps = append(ps, got.ResolveSecrets(append(c.env, home...))...); len(ps) > 0 || len(got.Warnings) > 0 {
 					t.Fatal(ps, got.Warnings)
 				}
 				if fmt.Sprint(tt.get(got.Pruner)) != fmt.Sprint(c.want) {
@@ -66,8 +66,8 @@ deepinfra_max_docs = 16
 	}
 }
 
-// P10: which backend is chosen. To name heuristic in the environment is the document's way back
-// from DeepInfra; a name that is none is as good as no variable.
+// P10: which backend is chosen. Naming heuristic in the environment is the document's way back from
+// DeepInfra; an unknown name counts as unset.
 func TestP10Backend(t *testing.T) {
 	kimi := func(name string) Env { return Env{"KIMI_PRUNING_BACKEND=" + name} }
 	for _, tt := range []struct {
@@ -80,8 +80,8 @@ func TestP10Backend(t *testing.T) {
 		{kimi("cloud"), "", "cloud", ""},
 		{kimi(" DeepInfra "), "", "deepinfra", ""},
 		{kimi("heuristic"), "deepinfra", "heuristic", ""},
-		{kimi("onnx"), "", "heuristic", `KIMI_PRUNING_BACKEND: there is no backend "onnx": it stays "heuristic"`},
-		{kimi("onnx"), "deepinfra", "deepinfra", `KIMI_PRUNING_BACKEND: there is no backend "onnx": it stays "deepinfra"`},
+		{kimi("onnx"), "", "heuristic", `KIMI_PRUNING_BACKEND: unknown backend "onnx"; the backend stays "heuristic"`},
+		{kimi("onnx"), "deepinfra", "deepinfra", `KIMI_PRUNING_BACKEND: unknown backend "onnx"; the backend stays "deepinfra"`},
 		{append(kimi("deepinfra"), "CTXGATE_MCP_PRUNER_BACKEND=heuristic"), "", "heuristic", ""},
 	} {
 		text := ""
@@ -89,13 +89,13 @@ func TestP10Backend(t *testing.T) {
 			text = "[mcp_pruner]\nbackend = '" + tt.file + "'\n"
 		}
 		got, ps := loadText(t, text, append(tt.env, home...))
-		if len(ps) > 0 || got.Pruner.Backend != tt.want || strings.Join(got.Warnings, "\n") != tt.warning || got.Pruner.Asked != "" {
+		if len(ps) > 0 || got.Pruner.Backend != tt.want || strings.Join(got.Warnings, "\n") != tt.warning || got.Pruner.EnvBackend != "" {
 			t.Errorf("%q over %q: got %q, %v, %q; want %q, %q", tt.env, tt.file, got.Pruner.Backend, ps, got.Warnings, tt.want, tt.warning)
 		}
 	}
 }
 
-// P10: the address is composed, and our own variable is the last word.
+// P10: the address is composed of host and port, and the CTXGATE_ variable overrides it.
 func TestP10Listen(t *testing.T) {
 	for _, tt := range []struct {
 		file string
@@ -112,13 +112,13 @@ func TestP10Listen(t *testing.T) {
 		if len(ps) > 0 || got.Pruner.Listen != tt.want {
 			t.Errorf("%q, %v: got %q, %v; want %q", tt.file, tt.env, got.Pruner.Listen, ps, tt.want)
 		}
-		if want := map[bool]string{true: "127.0.0.1:8006", false: tt.want}[tt.want == ""]; got.Pruner.Address() != want {
-			t.Errorf("alone it listens at %s, want %s", got.Pruner.Address(), want)
+		if want := map[bool]string{true: "127.0.0.1:8006", false: tt.want}[tt.want == ""]; got.Pruner.ListenAddress() != want {
+			t.Errorf("alone it listens at %s, want %s", got.Pruner.ListenAddress(), want)
 		}
 	}
 }
 
-// P10: a secret in the file is refused, in words that say where it belongs and not what it is.
+// P10: a secret in the file is rejected; the message says where it belongs and does not repeat it.
 func TestP10SecretInTheFile(t *testing.T) {
 	_, ps := loadText(t, `[mcp_pruner]
 backend = "deepinfra"
@@ -126,15 +126,15 @@ deepinfra_api_key = "sk-canary"
 rerank_key = "sk-canary"
 host = "127.0.0.1"
 `, home)
-	want := `c.toml:3: mcp_pruner.deepinfra_api_key: is not read from a file: set DEEPINFRA_API_KEY in the environment
-c.toml:4: mcp_pruner.rerank_key: a secret does not belong in the file: write "env:NAME" or "file:PATH"
-c.toml:5: mcp_pruner.host: is not read from a file: set MCP_PRUNER_HOST in the environment`
+	want := `c.toml:3: mcp_pruner.deepinfra_api_key: cannot be set in a file: set DEEPINFRA_API_KEY in the environment
+c.toml:4: mcp_pruner.rerank_key: a secret must not be written in the file: write "env:NAME" or "file:PATH"
+c.toml:5: mcp_pruner.host: cannot be set in a file: set MCP_PRUNER_HOST in the environment`
 	if short(ps) != want {
 		t.Errorf("got %s\nwant %s", short(ps), want)
 	}
 }
 
-// What cannot be is said, whether a file or a variable says it.
+// Impossible values are reported, whether from a file or from a variable.
 func TestP10Problems(t *testing.T) {
 	_, ps := loadText(t, `[mcp_pruner]
 backend = "onnx"

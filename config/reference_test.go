@@ -45,14 +45,14 @@ func loadResolved(t *testing.T, text string, env Env) (Loaded, Problems) {
 	}
 	loaded, problems := Load(path, env)
 	if len(problems) == 0 {
-		problems = loaded.Resolve(env)
+		problems = loaded.ResolveSecrets(env)
 	}
 	return loaded, problems
 }
 
-// Headers, variables and URLs take references as users write them, and a whole configuration prints none of
-// what they lead to.
-func TestReferencesAsUsersWriteThem(t *testing.T) {
+// Headers, variables and URLs accept references as users write them, and printing a whole configuration
+// reveals none of the values.
+func TestReferencesInHeadersVariablesAndURLs(t *testing.T) {
 	loaded, problems := loadResolved(t, referring, referringEnv)
 	if problems.Err() != nil {
 		t.Fatal(problems)
@@ -79,7 +79,8 @@ func TestReferencesAsUsersWriteThem(t *testing.T) {
 	}
 }
 
-// What cannot be resolved, or makes no URL, is a problem that names the key and repeats no secret.
+// A reference that cannot be resolved, or does not give a URL, is a problem that names the key and repeats
+// no secret.
 func TestUnresolvedReferencesNameTheirKeys(t *testing.T) {
 	_, problems := loadResolved(t, referring, Env{"HOME=/home/u", "API_HOST=api.example", "RPC_URL=ftp://user:hunter2@h"})
 	text := problems.Error()
@@ -103,7 +104,8 @@ func TestUnresolvedReferencesNameTheirKeys(t *testing.T) {
 	}
 }
 
-// A secret's file that everybody can change is refused; one of our own that others can read is said.
+// A secret file that everybody can write is rejected; one of this user that others can read gives a
+// warning.
 func TestModesOfSecretFiles(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("modes mean nothing here")
@@ -120,15 +122,15 @@ func TestModesOfSecretFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 		loaded, problems := loadResolved(t, "auth_token = 'file:"+path+"'\n", Env{"HOME=/home/u"})
-		said := strings.ReplaceAll(strings.Join(loaded.Warnings, "\n"), path, ".*")
+		warnings := strings.ReplaceAll(strings.Join(loaded.Warnings, "\n"), path, ".*")
 		if refusal, refused := strings.CutPrefix(want, "!"); refused {
 			if problems.Err() == nil || !strings.Contains(problems.Error(), refusal) {
 				t.Errorf("%o: %v", mode, problems)
 			}
 			continue
 		}
-		if problems.Err() != nil || !strings.Contains(said, want) || want == "" && said != "" {
-			t.Errorf("%o: %v, said %q", mode, problems, said)
+		if problems.Err() != nil || !strings.Contains(warnings, want) || want == "" && warnings != "" {
+			t.Errorf("%o: %v, warnings %q", mode, problems, warnings)
 		}
 	}
 }

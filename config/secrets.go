@@ -11,8 +11,8 @@ import (
 	"github.com/ctxgate/ctxgate/internal/secret"
 )
 
-// alwaysSecret names the HTTP headers that carry credentials: never written out, even where
-// other headers may be.
+// alwaysSecret reports whether an HTTP header carries credentials: its value must be a reference, even
+// where other headers may be written in plain text.
 func alwaysSecret(header string) bool {
 	switch strings.ToLower(header) {
 	case "authorization", "proxy-authorization", "cookie", "x-api-key":
@@ -23,9 +23,9 @@ func alwaysSecret(header string) bool {
 
 func literalOK(tag reflect.StructTag) bool { return tag.Get("literal") == "ok" }
 
-// secret takes a reference, or the text itself where that is welcome. No message here repeats
-// what was written: a reference that is none may be the secret after all.
-func (d *decoder) secret(n *node, v reflect.Value, at at) {
+// decodeSecret accepts a reference, or the text itself where that is allowed. No message repeats the
+// value: a malformed reference may be the secret itself.
+func (d *decoder) decodeSecret(n *node, v reflect.Value, at keyInfo) {
 	literal := at.literal || d.fromEnv
 	if n.kind != textKind {
 		want := "text"
@@ -36,7 +36,7 @@ func (d *decoder) secret(n *node, v reflect.Value, at at) {
 		return
 	}
 	read := secret.ParseTemplate
-	if d.fromEnv { // a variable holds the secret itself, whatever is in it, or is a reference as a whole
+	if d.fromEnv { // a variable holds the secret itself, or is a reference as a whole
 		read = parseVariable
 	}
 	text, err := read(n.text)
@@ -44,16 +44,16 @@ func (d *decoder) secret(n *node, v reflect.Value, at at) {
 	case err != nil:
 		d.problem(n.line, at.path, "%s", err)
 	case text.IsLiteral() && !literal:
-		d.problem(n.line, at.path, `a secret does not belong in the file: write "env:NAME" or "file:PATH"`)
+		d.problem(n.line, at.path, `a secret must not be written in the file: write "env:NAME" or "file:PATH"`)
 	default:
 		if text.IsLiteral() && secretName.MatchString(at.path) {
-			secret.Remember(text.Reveal())
+			secret.Register(text.Reveal())
 		}
 		v.Set(reflect.ValueOf(text))
 	}
 }
 
-// secretName fits keys, headers and variables whose values are secrets even where they are written out.
+// secretName matches keys, headers and variables whose values are secrets even if written in plain text.
 var secretName = regexp.MustCompile(`(?i)(key|token|secret|passw|credential|auth)[a-z0-9_-]*$`)
 
 func parseVariable(s string) (secret.Text, error) {
@@ -63,8 +63,8 @@ func parseVariable(s string) (secret.Text, error) {
 	return secret.Literal(s), nil
 }
 
-// url takes a URL that may have references in it.
-func (d *decoder) url(n *node, v reflect.Value, at at) {
+// decodeURL accepts a URL that may contain references.
+func (d *decoder) decodeURL(n *node, v reflect.Value, at keyInfo) {
 	if n.kind != textKind {
 		d.mismatch(n, at.path, "text")
 		return
@@ -76,10 +76,10 @@ func (d *decoder) url(n *node, v reflect.Value, at at) {
 	v.SetString(n.text)
 }
 
-// ResolveSecrets follows every reference in dst, a pointer to a config struct. A reference that
-// leads nowhere is a problem that names it; [File.Locate] gives it its line.
+// ResolveSecrets replaces every reference in dst, a pointer to a config struct, by its value. A reference
+// that cannot be resolved is a problem; [File.Locate] adds its line.
 func ResolveSecrets(dst any, lookup func(string) (string, bool)) Problems {
-	v, ok := target(dst)
+	v, ok := structOf(dst)
 	if !ok {
 		return Problems{notAStruct(dst)}
 	}
@@ -104,27 +104,27 @@ func ResolveSecrets(dst any, lookup func(string) (string, bool)) Problems {
 	return ps
 }
 
-// referred is what the secrets of a configuration refer to.
-type referred interface {
+// secretRefs are the variables and files that a secret refers to.
+type secretRefs interface {
 	Variables() []string
 	Files() []string
 }
 
-// eachReference shows every secret and URL of dst to see.
-func eachReference(v reflect.Value, see func(path string, r referred)) {
+// eachSecretRef calls see for every secret and URL in v.
+func eachSecretRef(v reflect.Value, see func(path string, r secretRefs)) {
 	eachSecret(v, "", visitor{
 		text: func(path string, t secret.Text) secret.Text { see(path, t); return t },
 		url:  func(path string, u secret.URL) secret.URL { see(path, u); return u },
 	})
 }
 
-// visitor gives what takes the place of a secret.
+// visitor returns the replacement of a secret.
 type visitor struct {
 	text func(path string, t secret.Text) secret.Text
 	url  func(path string, u secret.URL) secret.URL
 }
 
-// eachSecret replaces every secret below v with what visit gives for it, in a fixed order.
+// eachSecret replaces every secret in v by the result of visit, in a fixed order.
 func eachSecret(v reflect.Value, path string, visit visitor) {
 	switch t := v.Interface().(type) {
 	case secret.Text:
@@ -141,11 +141,11 @@ func eachSecret(v reflect.Value, path string, visit visitor) {
 		}
 	case reflect.Struct:
 		for _, f := range append(Fields(v.Type()), EnvFields(v.Type())...) {
-			eachSecret(f.In(v), child(path, f.Key), visit)
+			eachSecret(f.In(v), childPath(path, f.Key), visit)
 		}
 	case reflect.Slice:
 		for i := range v.Len() {
-			eachSecret(v.Index(i), element(path, i), visit)
+			eachSecret(v.Index(i), elementPath(path, i), visit)
 		}
 	case reflect.Map:
 		eachSecretOfMap(v, path, visit)
@@ -155,13 +155,59 @@ func eachSecret(v reflect.Value, path string, visit visitor) {
 func eachSecretOfMap(v reflect.Value, path string, visit visitor) {
 	byName := map[string]reflect.Value{}
 	for k, elem := range v.Seq2() {
-		// What a map holds cannot be set in place.
+		// Values of a map cannot be set in place.
 		e := reflect.New(elem.Type()).Elem()
 		e.Set(elem)
 		byName[k.String()] = e
 	}
 	for _, name := range slices.Sorted(maps.Keys(byName)) {
-		eachSecret(byName[name], child(path, name), visit)
+		eachSecret(byName[name], childPath(path, name), visit)
 		v.SetMapIndex(reflect.ValueOf(name).Convert(v.Type().Key()), byName[name])
 	}
+}
+
+// SecretFiles are the files that the configuration's secrets are read from, sorted. When one of them
+// changes, the configuration changes.
+func (l *Loaded) SecretFiles() []string { return l.secretFiles }
+
+// secretFiles finds them; it must be called before the references are resolved.
+func (c *Config) secretFiles() []string {
+	var files []string
+	eachSecretRef(reflect.ValueOf(c).Elem(), func(_ string, r secretRefs) { files = append(files, r.Files()...) })
+	for _, s := range c.Upstream.Servers {
+		for _, word := range s.Command {
+			for _, ref := range commandRef.FindAllString(word, -1) {
+				if t, err := secret.ParseTemplate(ref); err == nil {
+					files = append(files, t.Files()...)
+				}
+			}
+		}
+	}
+	slices.Sort(files)
+	return slices.Compact(files)
+}
+
+// commandRef is a reference in the command of a server. Other ${…} is left to the command: it may be a shell's.
+var commandRef = regexp.MustCompile(`\$\{(?:env|file):[^}]+\}`)
+
+// resolveCommands replaces the references in the commands of servers.
+func (c *Config) resolveCommands(env Env) Problems {
+	var ps Problems
+	for i, s := range c.Upstream.Servers {
+		resolved := slices.Clone(s.Command)
+		for j, word := range s.Command {
+			resolved[j] = commandRef.ReplaceAllStringFunc(word, func(ref string) string {
+				t, err := secret.ParseTemplate(ref)
+				if err == nil {
+					t, err = t.Resolve(env.Lookup)
+				}
+				if err != nil && !s.Disabled {
+					ps = append(ps, Problem{Key: fmt.Sprintf("servers[%d].command", i), Text: fmt.Sprintf("cannot resolve %s: %s", t.Source(), err)})
+				}
+				return t.Reveal()
+			})
+		}
+		c.Upstream.Servers[i].Command = resolved
+	}
+	return ps
 }

@@ -9,43 +9,43 @@ import (
 )
 
 const (
-	fewKeys   = 8 // as many known keys as a message lists
-	fewPlaces = 4
+	maxListedKeys   = 8
+	maxListedTables = 4
 )
 
-// unknown says what to do about a key that a table does not have: the key of the table that was
-// probably meant, else the table it belongs in, else the keys there are.
-func (d *decoder) unknown(key string, table []Field) string {
+// unknownKeyText is the message about an unknown key: it suggests a similar key of the table, else the
+// table that has this key, else lists the keys of the table.
+func (d *decoder) unknownKeyText(key string, table []Field) string {
 	text := "unknown key " + quote(key)
 	var known []string
 	for _, f := range table {
 		known = append(known, f.Key)
 	}
 	if near := nearest(key, known); near != "" {
-		return text + meant(near)
+		return text + didYouMeanText(near)
 	}
-	if d.homes == nil {
-		d.homes = homesOf(d.root)
+	if d.tables == nil {
+		d.tables = tablesOf(d.root)
 	}
-	if homes := d.homes[key]; len(homes) > 0 && len(homes) <= fewPlaces {
-		return text + "; it belongs " + strings.Join(homes, " or ")
+	if tables := d.tables[key]; len(tables) > 0 && len(tables) <= maxListedTables {
+		return text + "; it belongs " + strings.Join(tables, " or ")
 	}
-	part := sharing(key, known)
+	part := overlapping(key, known)
 	switch {
 	case part != "":
-		return text + meant(part)
+		return text + didYouMeanText(part)
 	case len(known) == 0:
-		return text + "; no keys are known here"
-	case len(known) <= fewKeys:
+		return text + "; this table has no keys"
+	case len(known) <= maxListedKeys:
 		return text + "; the keys here are " + quoteAll(known)
 	default:
 		return text
 	}
 }
 
-// homesOf names the tables that have each key.
-func homesOf(root reflect.Type) map[string][]string {
-	homes := map[string][]string{}
+// tablesOf lists, for each key, the tables that have it.
+func tablesOf(root reflect.Type) map[string][]string {
+	tables := map[string][]string{}
 	var visit func(t reflect.Type, path, heading string, above []reflect.Type)
 	visit = func(t reflect.Type, path, heading string, above []reflect.Type) {
 		if slices.Contains(above, t) { // a type may hold itself
@@ -53,14 +53,14 @@ func homesOf(root reflect.Type) map[string][]string {
 		}
 		above = append(above, t)
 		for _, f := range Fields(t) {
-			homes[f.Key] = append(homes[f.Key], heading)
+			tables[f.Key] = append(tables[f.Key], heading)
 			if elem, below, heading := f.Table(path); elem != nil {
 				visit(elem, below, "under "+heading, above)
 			}
 		}
 	}
 	visit(root, "", "at the top level", nil)
-	return homes
+	return tables
 }
 
 func quoteAll(list []string) string {
@@ -71,19 +71,24 @@ func quoteAll(list []string) string {
 	return strings.Join(quoted, ", ")
 }
 
-// didYouMean is the end of a message, empty when nothing known is near.
+// didYouMean suggests a known word at the end of a message; "" when none is similar.
 func didYouMean(word string, known []string) string {
-	return meant(cmp.Or(nearest(word, known), sharing(word, known)))
+	return didYouMeanText(Nearest(word, known))
 }
 
-func meant(word string) string {
+func didYouMeanText(word string) string {
 	if word == "" {
 		return ""
 	}
 	return fmt.Sprintf("; did you mean %s?", quote(word))
 }
 
-// nearest is the known word that a few slips turn into this one.
+// Nearest is the known word that was probably meant by a word that is not known; "" when none is similar.
+func Nearest(word string, known []string) string {
+	return cmp.Or(nearest(word, known), overlapping(word, known))
+}
+
+// nearest is the known word within a few typing errors of this one.
 func nearest(word string, known []string) string {
 	return closest(known, 3, func(k string) (int, bool) {
 		d := distance(word, k)
@@ -91,24 +96,24 @@ func nearest(word string, known []string) string {
 	})
 }
 
-// sharing is the known word that this one is a part of, or that is a part of this one.
-func sharing(word string, known []string) string {
+// overlapping is the known word that contains this one, or is contained in it.
+func overlapping(word string, known []string) string {
 	return closest(known, 20, func(k string) (int, bool) { return partOf(word, k) })
 }
 
-// closest is the first of the words at the least distance, if any is near and within most.
-func closest(words []string, most int, measure func(string) (distance int, near bool)) string {
+// closest is the first word with the smallest distance, if any is near and within maxDistance.
+func closest(words []string, maxDistance int, measure func(string) (distance int, near bool)) string {
 	best := ""
 	for _, w := range words {
-		if d, near := measure(w); near && d <= most {
-			best, most = w, d-1
+		if d, near := measure(w); near && d <= maxDistance {
+			best, maxDistance = w, d-1
 		}
 	}
 	return best
 }
 
-// partOf measures how much "rate_limit" lacks of "rate_limit_per_minute". Short words are parts
-// of too many.
+// partOf counts the letters that "rate_limit" lacks of "rate_limit_per_minute". Words of less than four
+// letters are part of too many.
 func partOf(a, b string) (missing int, ok bool) {
 	a, b = fold(a), fold(b)
 	if len(a) > len(b) {
@@ -117,9 +122,8 @@ func partOf(a, b string) (missing int, ok bool) {
 	return len(b) - len(a), len(a) >= 4 && strings.Contains(b, a)
 }
 
-// distance is how many typing slips lie between two words: letters added, lost, changed, or
-// swapped with their neighbour (Damerau and Levenshtein's, in its optimal alignment form). Case,
-// dashes and underscores do not count.
+// distance is the Damerau-Levenshtein distance of two words (optimal string alignment). Case, dashes and
+// underscores do not count.
 func distance(a, b string) int {
 	ra, rb := []rune(fold(a)), []rune(fold(b))
 	const far = 1 << 10

@@ -13,8 +13,8 @@ import (
 	"github.com/pelletier/go-toml/v2/unstable"
 )
 
-// readTOML reads the file twice: the decoder gives the values and enforces TOML's own rules,
-// the parser below it gives the lines.
+// readTOML reads the file twice: the decoder gives the values and enforces TOML's rules, the low-level
+// parser gives the lines.
 func readTOML(s *source) *node {
 	values := map[string]any{}
 	if err := toml.Unmarshal(s.data, &values); err != nil {
@@ -25,10 +25,10 @@ func readTOML(s *source) *node {
 		s.problem(line, "", strings.TrimPrefix(err.Error(), "toml: "))
 		return nil
 	}
-	return s.fromTOML(values, placesOf(s.data), "", 1)
+	return s.tomlNode(values, positionsOf(s.data), "", 1)
 }
 
-func (s *source) fromTOML(v any, p *place, path string, depth int) *node {
+func (s *source) tomlNode(v any, p *position, path string, depth int) *node {
 	n := &node{line: p.line}
 	switch v := v.(type) {
 	case bool:
@@ -42,12 +42,12 @@ func (s *source) fromTOML(v any, p *place, path string, depth int) *node {
 	case []any:
 		n.kind = listKind
 		for i := range v {
-			n.items = append(n.items, s.below(v[i], p.item(i), element(path, i), depth))
+			n.items = append(n.items, s.tomlChild(v[i], p.item(i), elementPath(path, i), depth))
 		}
 	case map[string]any:
 		n.kind, n.vals = tableKind, map[string]*node{}
-		for _, key := range p.order(v) {
-			n.set(key, s.below(v[key], p.kid(key), child(path, key), depth))
+		for _, key := range p.sortedKeys(v) {
+			n.setKey(key, s.tomlChild(v[key], p.child(key), childPath(path, key), depth))
 		}
 	default:
 		n.kind = dateKind
@@ -55,8 +55,8 @@ func (s *source) fromTOML(v any, p *place, path string, depth int) *node {
 	return n
 }
 
-// below refuses what is nested too deep and leaves nothing more to say of it.
-func (s *source) below(v any, p *place, path string, depth int) *node {
+// tomlChild rejects values that are nested too deep.
+func (s *source) tomlChild(v any, p *position, path string, depth int) *node {
 	switch v.(type) {
 	case []any, map[string]any:
 		if depth == maxDepth {
@@ -64,57 +64,57 @@ func (s *source) below(v any, p *place, path string, depth int) *node {
 			return &node{kind: badKind, line: p.line}
 		}
 	}
-	return s.fromTOML(v, p, path, depth+1)
+	return s.tomlNode(v, p, path, depth+1)
 }
 
-// place is where a value stands: a tree of lines of the same shape as the tree of values.
-type place struct {
-	line  int
-	kids  map[string]*place
-	items []*place
+// position is the line of a value: a tree of the same shape as the tree of values.
+type position struct {
+	line     int
+	children map[string]*position
+	items    []*position
 }
 
-func (p *place) kid(key string) *place {
-	if k, ok := p.kids[key]; ok {
+func (p *position) child(key string) *position {
+	if k, ok := p.children[key]; ok {
 		return k
 	}
-	return &place{line: p.line}
+	return &position{line: p.line}
 }
 
-func (p *place) item(i int) *place {
+func (p *position) item(i int) *position {
 	if i < len(p.items) {
 		return p.items[i]
 	}
-	return &place{line: p.line}
+	return &position{line: p.line}
 }
 
-func (p *place) order(v map[string]any) []string {
+func (p *position) sortedKeys(v map[string]any) []string {
 	return slices.SortedFunc(maps.Keys(v), func(a, b string) int {
-		return cmp.Or(cmp.Compare(p.kid(a).line, p.kid(b).line), strings.Compare(a, b))
+		return cmp.Or(cmp.Compare(p.child(a).line, p.child(b).line), strings.Compare(a, b))
 	})
 }
 
-// open is the place of a key, made at its first mention. A key that names an array of tables
-// means its newest element.
-func (p *place) open(key string, line int) *place {
+// ensureChild returns the position of a key, and creates it at the first mention. In an array of tables it
+// is a key of the last element.
+func (p *position) ensureChild(key string, line int) *position {
 	if n := len(p.items); n > 0 {
 		p = p.items[n-1]
 	}
-	k, ok := p.kids[key]
+	k, ok := p.children[key]
 	if !ok {
-		k = &place{line: line}
-		if p.kids == nil {
-			p.kids = map[string]*place{}
+		k = &position{line: line}
+		if p.children == nil {
+			p.children = map[string]*position{}
 		}
-		p.kids[key] = k
+		p.children[key] = k
 	}
 	return k
 }
 
-func placesOf(data []byte) *place {
-	idx := indexer{breaks: breaksOf(data)}
+func positionsOf(data []byte) *position {
+	idx := indexer{breaks: lineBreaks(data)}
 	idx.parser.Reset(data)
-	root := &place{}
+	root := &position{}
 	table := root
 	for idx.parser.NextExpression() {
 		e := idx.parser.Expression()
@@ -126,15 +126,15 @@ func placesOf(data []byte) *place {
 		case unstable.ArrayTable:
 			var line int
 			table, line = idx.descend(root, e.Key())
-			table.items = append(table.items, &place{line: line})
+			table.items = append(table.items, &position{line: line})
 		case unstable.KeyValue:
-			idx.keyValue(table, e)
+			idx.indexKeyValue(table, e)
 		}
 	}
 	return root
 }
 
-func breaksOf(data []byte) []int {
+func lineBreaks(data []byte) []int {
 	var breaks []int
 	for i, c := range data {
 		if c == '\n' {
@@ -149,39 +149,39 @@ type indexer struct {
 	breaks []int // the offset of every line break, in order
 }
 
-// line is the parser's own position by binary search; the parser counts from the top each time.
-func (x *indexer) line(n *unstable.Node, otherwise int) int {
-	if n.Raw.Length == 0 { // an array has no range of its own
+// lineOf finds the line by binary search; the parser itself counts from the top each time.
+func (x *indexer) lineOf(n *unstable.Node, otherwise int) int {
+	if n.Raw.Length == 0 { // an array has no range
 		return otherwise
 	}
 	return 1 + sort.SearchInts(x.breaks, int(n.Raw.Offset))
 }
 
-func (x *indexer) descend(p *place, keys unstable.Iterator) (*place, int) {
+func (x *indexer) descend(p *position, keys unstable.Iterator) (*position, int) {
 	line := 0
 	for keys.Next() {
-		line = x.line(keys.Node(), line)
-		p = p.open(string(keys.Node().Data), line)
+		line = x.lineOf(keys.Node(), line)
+		p = p.ensureChild(string(keys.Node().Data), line)
 	}
 	return p, line
 }
 
-func (x *indexer) keyValue(table *place, n *unstable.Node) {
+func (x *indexer) indexKeyValue(table *position, n *unstable.Node) {
 	p, _ := x.descend(table, n.Key())
-	x.value(p, n.Value())
+	x.indexValue(p, n.Value())
 }
 
-func (x *indexer) value(p *place, n *unstable.Node) {
+func (x *indexer) indexValue(p *position, n *unstable.Node) {
 	switch n.Kind {
 	case unstable.Array:
 		for it := n.Children(); it.Next(); {
-			item := &place{line: x.line(it.Node(), p.line)}
-			x.value(item, it.Node())
+			item := &position{line: x.lineOf(it.Node(), p.line)}
+			x.indexValue(item, it.Node())
 			p.items = append(p.items, item)
 		}
 	case unstable.InlineTable:
 		for it := n.Children(); it.Next(); {
-			x.keyValue(p, it.Node())
+			x.indexKeyValue(p, it.Node())
 		}
 	}
 }

@@ -11,21 +11,21 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// readYAML takes the plain part of YAML: one document, text keys, no anchors and aliases, so
-// that a file means the same as it would in TOML or JSON.
+// readYAML accepts the plain part of YAML: one document, text keys, no anchors or aliases, so that a file
+// means the same as in TOML or JSON.
 func readYAML(s *source) *node {
-	// The parser leaves the line out of a message about the first one; an empty line in front
-	// makes it name every line, one too high.
+	// The parser omits the line number of errors in line 1. An empty line in front makes it name every
+	// line, one too high.
 	dec := yaml.NewDecoder(io.MultiReader(bytes.NewReader([]byte("\n")), bytes.NewReader(s.data)))
 	var doc yaml.Node
 	if err := dec.Decode(&doc); err != nil {
 		s.yamlError(err)
 		return nil
 	}
-	root := yamlReader{s}.value(doc.Content[0], "", 1)
+	root := yamlReader{s}.readValue(doc.Content[0], "", 1)
 	var next yaml.Node
 	if err := dec.Decode(&next); err == nil {
-		s.problem(next.Line-1, "", "a second document; a config is one")
+		s.problem(next.Line-1, "", "a second document; a config file has one")
 	} else {
 		s.yamlError(err)
 	}
@@ -41,8 +41,8 @@ func (s *source) yamlError(err error) {
 	}
 	m := yamlLine.FindStringSubmatch(err.Error())
 	if m == nil {
-		// What has no line is an alias to nothing. Its text repeats the alias, which may be an
-		// unquoted secret that happens to start with a star.
+		// An error without a line is an unknown alias. Its text repeats the alias, which may be an
+		// unquoted secret that starts with a star.
 		s.problem(0, "", errAlias)
 		return
 	}
@@ -50,53 +50,53 @@ func (s *source) yamlError(err error) {
 	s.problem(max(line-1, 1), "", m[2])
 }
 
-const errAlias = "anchors and aliases are not taken; write the value out, or quote it if it is text"
+const errAlias = "anchors and aliases are not supported; repeat the value, or quote it if it is text"
 
 type yamlReader struct{ *source }
 
-func (r yamlReader) refuse(n *node, path, text string) {
+func (r yamlReader) reject(n *node, path, text string) {
 	n.kind = badKind
 	r.problem(n.line, path, text)
 }
 
-func (r yamlReader) value(y *yaml.Node, path string, depth int) *node {
+func (r yamlReader) readValue(y *yaml.Node, path string, depth int) *node {
 	n := &node{line: y.Line - 1}
 	switch {
 	case y.Kind == yaml.AliasNode || y.Anchor != "":
-		r.refuse(n, path, errAlias)
+		r.reject(n, path, errAlias)
 	case y.Kind == yaml.ScalarNode:
-		r.scalar(n, y, path)
+		r.readScalar(n, y, path)
 	case depth > maxDepth:
-		r.refuse(n, path, errTooDeep.Error())
+		r.reject(n, path, errTooDeep.Error())
 	case y.Kind == yaml.SequenceNode && y.ShortTag() == "!!seq":
 		n.kind = listKind
 		for i, item := range y.Content {
-			n.items = append(n.items, r.value(item, element(path, i), depth+1))
+			n.items = append(n.items, r.readValue(item, elementPath(path, i), depth+1))
 		}
 	case y.Kind == yaml.MappingNode && y.ShortTag() == "!!map":
 		n.kind, n.vals = tableKind, map[string]*node{}
-		r.table(n, y, path, depth)
+		r.readTable(n, y, path, depth)
 	default:
-		r.refuse(n, path, "the tag "+quote(y.Tag)+" is not taken")
+		r.reject(n, path, "the tag "+quote(y.Tag)+" is not supported")
 	}
 	return n
 }
 
-func (r yamlReader) table(n *node, y *yaml.Node, path string, depth int) {
+func (r yamlReader) readTable(n *node, y *yaml.Node, path string, depth int) {
 	for i := 0; i+1 < len(y.Content); i += 2 {
 		key := y.Content[i]
 		if key.Kind != yaml.ScalarNode || key.ShortTag() != "!!str" || key.Anchor != "" {
 			r.problem(key.Line-1, path, "a key must be plain text; quote it")
 			continue
 		}
-		path := child(path, key.Value)
-		val := r.value(y.Content[i+1], path, depth+1)
+		path := childPath(path, key.Value)
+		val := r.readValue(y.Content[i+1], path, depth+1)
 		val.line = key.Line - 1
-		r.add(n, key.Value, val, path)
+		r.addKey(n, key.Value, val, path)
 	}
 }
 
-func (r yamlReader) scalar(n *node, y *yaml.Node, path string) {
+func (r yamlReader) readScalar(n *node, y *yaml.Node, path string) {
 	var v any
 	tag := y.ShortTag()
 	if tag == "!!str" {
@@ -104,7 +104,7 @@ func (r yamlReader) scalar(n *node, y *yaml.Node, path string) {
 		return
 	}
 	if err := y.Decode(&v); err != nil {
-		r.refuse(n, path, "not a value of type "+quote(tag))
+		r.reject(n, path, "not a value of type "+quote(tag))
 		return
 	}
 	switch v := v.(type) {
@@ -112,12 +112,12 @@ func (r yamlReader) scalar(n *node, y *yaml.Node, path string) {
 	case bool:
 		n.kind, n.bool = boolKind, v
 	case int, int64, uint64:
-		*n = *number(n.line, fmt.Sprint(v))
+		*n = *numberNode(n.line, fmt.Sprint(v))
 	case float64:
 		n.kind, n.float, n.text = floatKind, v, y.Value
 	default:
 		if tag != "!!timestamp" {
-			r.refuse(n, path, "the tag "+quote(tag)+" is not taken")
+			r.reject(n, path, "the tag "+quote(tag)+" is not supported")
 			return
 		}
 		n.kind = dateKind

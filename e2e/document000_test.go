@@ -10,17 +10,19 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"github.com/ctxgate/ctxgate/internal/testkit/gateway"
+	"github.com/ctxgate/ctxgate/internal/testkit/process"
 )
 
-// The tests of this file, and of document001, document002 and document003, are the user's documents as
-// they can be run: each example, list of tests and table of theirs, against the default configuration.
-// docs/documents.md says what became of the rest.
+// The tests of this file and of document001, document002 and document003 run the examples, test lists and
+// tables of the user's documents against the default configuration. docs/documents.md covers the rest.
 
-// document000Site is a gateway with the document's four servers, whose ports are replaced by those of a
-// server that the test runs. The rest of the configuration is the default.
-func document000Site(t *testing.T, m mode, more string) *gateway {
+// startDocument000 starts a gateway with the document's four servers, whose ports are replaced by a fake
+// server's, and the default configuration otherwise.
+func startDocument000(t *testing.T, m handler, more string) *testGateway {
 	t.Helper()
-	up, err := startUpstream(m)
+	up, err := startFakeServer(m)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,10 +35,10 @@ func document000Site(t *testing.T, m mode, more string) *gateway {
 	for _, port := range []string{"8004", "8005", "8006", "8007"} {
 		text = strings.ReplaceAll(text, "http://127.0.0.1:"+port, up.url)
 	}
-	return document000Start(t, text, more)
+	return startDocument000With(t, text, more)
 }
 
-func document000Start(t *testing.T, servers, more string) *gateway {
+func startDocument000With(t *testing.T, servers, more string) *testGateway {
 	t.Helper()
 	dir := t.TempDir()
 	s := site{dir: dir, config: filepath.Join(dir, "ctxgate.toml"), data: filepath.Join(dir, "data")}
@@ -58,7 +60,7 @@ func TestDocument000ServerTable(t *testing.T) {
 	}
 	cmd := exec.CommandContext(t.Context(), binary, "check", "--config", file)
 	home := t.TempDir()
-	cmd.Dir, cmd.Env = home, []string{"HOME=" + home, "PATH=" + os.Getenv("PATH")}
+	cmd.Dir, cmd.Env = home, gateway.Environment(home)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -90,13 +92,13 @@ func TestDocument000String(t *testing.T) {
 	head, tail := string(runes[:2000]), string(runes[8000:])
 	const marker = "\n... [KIMI_PROXY_OBSERVATION_MASKED original_chars=10000 head=2000 tail=2000] ...\n"
 	for more, exact := range map[string]bool{"": false, "masking = { recover_line = false }": true} {
-		g := document000Site(t, func(_ *upstream, w http.ResponseWriter, _ *http.Request, c call) {
-			reply(w, c, quote(input))
+		g := startDocument000(t, func(_ *fakeServer, w http.ResponseWriter, _ *http.Request, c rpcCall) {
+			replyText(w, c, quoteJSON(input))
 		}, more)
 		client, done := newClient()
 		defer done()
 		for _, server := range document000Servers {
-			status, body, err := post(client, g.rpc(server), `{"jsonrpc":"2.0","id":"ide-1","method":"tools/call","params":{"name":"read_file","arguments":{"path":"a"}}}`, nil)
+			status, body, err := post(client, g.RPC(server), `{"jsonrpc":"2.0","id":"ide-1","method":"tools/call","params":{"name":"read_file","arguments":{"path":"a"}}}`, nil)
 			if err != nil || status != http.StatusOK {
 				t.Fatalf("%s: %d %s %v", server, status, body, err)
 			}
@@ -131,12 +133,12 @@ func TestDocument000Structure(t *testing.T) {
 	const result = `"result":{"a":["LONG",{"b":{"c":"LONG","n":1.0e2}},null],"court":"été","base64":"LONG"}`
 	const failure = `"error":{"code":-1,"message":"m","data":{"trace":["LONG"]}}`
 	for _, member := range []string{result, failure} {
-		g := document000Site(t, func(_ *upstream, w http.ResponseWriter, _ *http.Request, c call) {
-			send(w, "application/json", []byte(`{"jsonrpc":"2.0",`+strings.ReplaceAll(member, "LONG", long)+`,"id":`+string(c.ID)+`}`))
+		g := startDocument000(t, func(_ *fakeServer, w http.ResponseWriter, _ *http.Request, c rpcCall) {
+			sendBody(w, "application/json", []byte(`{"jsonrpc":"2.0",`+strings.ReplaceAll(member, "LONG", long)+`,"id":`+string(c.ID)+`}`))
 		}, "masking = { recover_line = false }")
 		client, done := newClient()
 		defer done()
-		status, body, err := post(client, g.rpc("json-query"), `{"jsonrpc":"2.0","id":7,"method":"query"}`, nil)
+		status, body, err := post(client, g.RPC("json-query"), `{"jsonrpc":"2.0","id":7,"method":"query"}`, nil)
 		if want := `{"jsonrpc":"2.0",` + strings.ReplaceAll(member, "LONG", cut) + `,"id":7}`; err != nil || status != http.StatusOK || string(body) != want {
 			t.Errorf("%d %v\n got %.300s\nwant %.300s", status, err, body, want)
 		}
@@ -147,30 +149,30 @@ func TestDocument000Structure(t *testing.T) {
 // JSON, a server that is not in the table: a JSON-RPC error with the request's id, never an exception.
 func TestDocument000Errors(t *testing.T) {
 	t.Parallel()
-	gone, err := freeAddress()
+	gone, err := process.FreeAddress()
 	if err != nil {
 		t.Fatal(err)
 	}
-	hold := func(u *upstream, _ http.ResponseWriter, r *http.Request, _ call) { u.hold(r) }
-	page := func(_ *upstream, w http.ResponseWriter, _ *http.Request, _ call) {
-		send(w, "text/html", []byte("<h1>not JSON</h1>"))
+	hold := func(u *fakeServer, _ http.ResponseWriter, r *http.Request, _ rpcCall) { u.waitForRelease(r) }
+	page := func(_ *fakeServer, w http.ResponseWriter, _ *http.Request, _ rpcCall) {
+		sendBody(w, "text/html", []byte("<h1>not JSON</h1>"))
 	}
-	slow := document000Site(t, hold, "response_timeout = 1")
-	odd := document000Site(t, page, "")
-	down := document000Start(t, fmt.Sprintf("[[servers]]\nid = \"fast-filesystem\"\nrpc = \"http://%s\"\n", gone), "")
+	slow := startDocument000(t, hold, "response_timeout = 1")
+	htmlServer := startDocument000(t, page, "")
+	down := startDocument000With(t, fmt.Sprintf("[[servers]]\nid = \"fast-filesystem\"\nrpc = \"http://%s\"\n", gone), "")
 	client, done := newClient()
 	defer done()
 	for name, tt := range map[string]struct {
-		g      *gateway
+		g      *testGateway
 		server string
 		code   int
 	}{
 		"TimeoutException": {slow, "fast-filesystem", -32002},
 		"ConnectError":     {down, "fast-filesystem", -32002},
-		"non-JSON":         {odd, "shrimp-task-manager", -32003},
-		"inconnu":          {odd, "nobody", -32001},
+		"non-JSON":         {htmlServer, "shrimp-task-manager", -32003},
+		"inconnu":          {htmlServer, "unknown", -32001},
 	} {
-		_, body, err := post(client, tt.g.rpc(tt.server), `{"jsonrpc":"2.0","id":9,"method":"tools/call","params":{}}`, nil)
+		_, body, err := post(client, tt.g.RPC(tt.server), `{"jsonrpc":"2.0","id":9,"method":"tools/call","params":{}}`, nil)
 		var answer struct {
 			JSONRPC string
 			ID      int

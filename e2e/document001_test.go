@@ -8,11 +8,11 @@ import (
 	"testing"
 )
 
-// chatMessage is a message of a conversation, as JSON has it.
+// chatMessage is a message of a conversation.
 type chatMessage = map[string]any
 
-// asks is a tool turn: a message of the assistant with a call for each id.
-func asks(tool string, ids ...string) chatMessage {
+// assistantCalls is an assistant message with a tool call for each id.
+func assistantCalls(tool string, ids ...string) chatMessage {
 	var calls []any
 	for _, id := range ids {
 		calls = append(calls, chatMessage{"id": id, "type": "function", "function": chatMessage{"name": tool, "arguments": "{}"}})
@@ -20,41 +20,41 @@ func asks(tool string, ids ...string) chatMessage {
 	return chatMessage{"role": "assistant", "content": nil, "tool_calls": calls}
 }
 
-// tells is a tool's result.
-func tells(id string, content any) chatMessage {
+// toolResult is a tool message.
+func toolResult(id string, content any) chatMessage {
 	return chatMessage{"role": "tool", "tool_call_id": id, "content": content}
 }
 
-// document001 sends a conversation through a gateway with the default configuration to a provider without
-// a cache discount, and gives the messages that the provider got.
-func document001(t *testing.T, policy, path string, messages []chatMessage) []chatMessage {
+// sendDocument001 sends a conversation through a gateway with the default configuration to a provider without
+// a cache discount, and returns the messages that the provider received.
+func sendDocument001(t *testing.T, policy, path string, messages []chatMessage) []chatMessage {
 	t.Helper()
-	p := startLLM(t)
-	s := settle(t, "http://127.0.0.1:1", fmt.Sprintf("%s\n[[providers]]\nname = \"kimi\"\nkind = \"openai\"\nbase_url = %q\n", policy, p.URL))
+	p := startLLMServer(t)
+	s := newSite(t, "http://127.0.0.1:1", fmt.Sprintf("%s\n[[providers]]\nname = \"kimi\"\nkind = \"openai\"\nbase_url = %q\n", policy, p.URL))
 	g := s.start(t)
-	defer g.kill()
+	defer g.Kill()
 	body, err := json.Marshal(chatMessage{"model": "kimi-k2", "messages": messages})
 	if err != nil {
 		t.Fatal(err)
 	}
 	client, done := newClient()
 	defer done()
-	if status, answer, err := post(client, g.url+path, string(body), nil); err != nil || status != http.StatusOK || string(answer) != llmReply {
+	if status, answer, err := post(client, g.URL+path, string(body), nil); err != nil || status != http.StatusOK || string(answer) != llmReply {
 		t.Fatalf("%d %s %v", status, answer, err)
 	}
-	got, _ := p.last()
+	got, _ := p.lastRequest()
 	_, got, _ = strings.Cut(got, " ")
 	var request struct{ Messages []chatMessage }
 	if err := json.Unmarshal([]byte(got), &request); err != nil {
 		t.Fatal(err)
 	}
-	document001Invariants(t, messages, request.Messages)
+	checkDocument001Invariants(t, messages, request.Messages)
 	return request.Messages
 }
 
-// document001Invariants is the first part of the plan of tests (§10, §3): as many messages, in the same
+// checkDocument001Invariants checks the first part of the test plan (§10, §3): as many messages, in the same
 // order, with the same tool_call_id and the same tool_calls; only the content of tool messages may change.
-func document001Invariants(t *testing.T, before, after []chatMessage) {
+func checkDocument001Invariants(t *testing.T, before, after []chatMessage) {
 	t.Helper()
 	if len(before) != len(after) {
 		t.Fatalf("%d messages became %d", len(before), len(after))
@@ -79,8 +79,8 @@ func document001Invariants(t *testing.T, before, after []chatMessage) {
 	}
 }
 
-// observed says of each tool_call_id whether its result was masked, and holds the placeholder to §4.2.
-func observed(t *testing.T, tool string, before, after []chatMessage) map[string]bool {
+// findMasked reports for each tool_call_id whether its result was masked, and checks the placeholder (§4.2).
+func findMasked(t *testing.T, tool string, before, after []chatMessage) map[string]bool {
 	t.Helper()
 	out := map[string]bool{}
 	for i, m := range after {
@@ -106,10 +106,10 @@ func TestDocument001Section10Window(t *testing.T) {
 	messages := []chatMessage{{"role": "system", "content": "Tu es un agent."}, {"role": "user", "content": "Corrige le bug."}}
 	for i := range 10 {
 		a, b := fmt.Sprintf("call_%da", i), fmt.Sprintf("call_%db", i)
-		messages = append(messages, asks("read_file", a, b), tells(a, strings.Repeat("contenu du fichier\n", 40)), tells(b, "ok"))
+		messages = append(messages, assistantCalls("read_file", a, b), toolResult(a, strings.Repeat("contenu du fichier\n", 40)), toolResult(b, "ok"))
 	}
 	for _, path := range []string{"/chat/completions", "/v1/chat/completions"} {
-		got := observed(t, "read_file", messages, document001(t, "", path, messages))
+		got := findMasked(t, "read_file", messages, sendDocument001(t, "", path, messages))
 		for i := range 10 {
 			for _, id := range []string{fmt.Sprintf("call_%da", i), fmt.Sprintf("call_%db", i)} {
 				if got[id] != (i < 2) {
@@ -129,25 +129,25 @@ func TestDocument001Section10KeepErrors(t *testing.T) {
 	}
 	messages := []chatMessage{{"role": "user", "content": "go"}}
 	for i, text := range errors {
-		messages = append(messages, asks("run", fmt.Sprint("err_", i)), tells(fmt.Sprint("err_", i), text))
+		messages = append(messages, assistantCalls("run", fmt.Sprint("err_", i)), toolResult(fmt.Sprint("err_", i), text))
 	}
-	messages = append(messages, asks("run", "fine"), tells("fine", "tout va bien"))
+	messages = append(messages, assistantCalls("run", "fine"), toolResult("fine", "tout va bien"))
 	for i := range 8 {
-		messages = append(messages, asks("run", fmt.Sprint("new_", i)), tells(fmt.Sprint("new_", i), "récent"))
+		messages = append(messages, assistantCalls("run", fmt.Sprint("new_", i)), toolResult(fmt.Sprint("new_", i), "récent"))
 	}
-	got := observed(t, "run", messages, document001(t, "", "/chat/completions", messages))
+	got := findMasked(t, "run", messages, sendDocument001(t, "", "/chat/completions", messages))
 	for i, text := range errors {
 		if got[fmt.Sprint("err_", i)] {
 			t.Errorf("an error was masked: %q", text)
 		}
 	}
 	if !got["fine"] {
-		t.Error("what is no error was kept")
+		t.Error("a result without an error was not masked")
 	}
-	got = observed(t, "run", messages, document001(t, "[observation_masking.schema1]\nkeep_errors = false\n", "/chat/completions", messages))
+	got = findMasked(t, "run", messages, sendDocument001(t, "[observation_masking.schema1]\nkeep_errors = false\n", "/chat/completions", messages))
 	for i, text := range errors {
 		if !got[fmt.Sprint("err_", i)] {
-			t.Errorf("keep_errors = false, and this was kept: %q", text)
+			t.Errorf("not masked with keep_errors = false: %q", text)
 		}
 	}
 }
@@ -157,11 +157,11 @@ func TestDocument001Section10KeepErrors(t *testing.T) {
 func TestDocument001Section10Orphans(t *testing.T) {
 	t.Parallel()
 	list := []any{chatMessage{"type": "text", "text": "une image"}}
-	messages := []chatMessage{asks("look", "a"), tells("orphelin", "personne ne l’a demandé"), tells("a", list)}
+	messages := []chatMessage{assistantCalls("look", "a"), toolResult("orphelin", "personne ne l’a demandé"), toolResult("a", list)}
 	for i := range 8 {
-		messages = append(messages, asks("look", fmt.Sprint("new_", i)), tells(fmt.Sprint("new_", i), "récent"))
+		messages = append(messages, assistantCalls("look", fmt.Sprint("new_", i)), toolResult(fmt.Sprint("new_", i), "récent"))
 	}
-	after := document001(t, "", "/chat/completions", messages)
+	after := sendDocument001(t, "", "/chat/completions", messages)
 	if after[1]["content"] != "personne ne l’a demandé" || fmt.Sprint(after[2]["content"]) != fmt.Sprint(list) {
 		t.Errorf("got %v and %v", after[1], after[2])
 	}
@@ -172,11 +172,11 @@ func TestDocument001Section4Policy(t *testing.T) {
 	t.Parallel()
 	var messages []chatMessage
 	for i := range 4 {
-		messages = append(messages, asks("read", fmt.Sprint("r", i)), tells(fmt.Sprint("r", i), fmt.Sprintf("texte numéro %d", i)))
+		messages = append(messages, assistantCalls("read", fmt.Sprint("r", i)), toolResult(fmt.Sprint("r", i), fmt.Sprintf("texte numéro %d", i)))
 	}
 	masked := func(policy string) (ids string) {
 		t.Helper()
-		after := document001(t, "[observation_masking.schema1]\n"+policy, "/chat/completions", messages)
+		after := sendDocument001(t, "[observation_masking.schema1]\n"+policy, "/chat/completions", messages)
 		for i, m := range after {
 			if m["role"] == "tool" && m["content"] != messages[i]["content"] {
 				ids += fmt.Sprint(m["tool_call_id"], "=", m["content"], " ")

@@ -12,6 +12,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/ctxgate/ctxgate/internal/testkit/gateway"
 )
 
 // The commands of 003 §10, §13 and §14 as they stand there, and the rows of §15, are in
@@ -42,7 +44,7 @@ func TestDocument003Section4Schemas(t *testing.T) {
 	},
 	) {
 		t.Helper()
-		_, body, err := post(client, g.url+"/rpc", fmt.Sprintf(`{"jsonrpc":"2.0","id":12,"method":%q,"params":%s}`, method, params), nil)
+		_, body, err := post(client, g.URL+"/rpc", fmt.Sprintf(`{"jsonrpc":"2.0","id":12,"method":%q,"params":%s}`, method, params), nil)
 		if err == nil {
 			err = json.Unmarshal(body, &out)
 		}
@@ -106,8 +108,8 @@ func TestDocument003Section6Markers(t *testing.T) {
 	// §6.2, with the names as Go spells them.
 	marker := regexp.MustCompile(`^⟦PRUNÉ: prune_id=(?P<prune_id>[^\s]+) lignes (?P<start>\d+)-(?P<end>\d+) \((?P<count>\d+)\) raison=(?P<reason>.*)⟧$`)
 	numbered := regexp.MustCompile(`^\d+│ `)
-	prune := func(annotate, markers bool) pruned {
-		return g.callTool(t, "prune_text", map[string]any{"text": haystack(300), "goal_hint": "needle", "source_type": "logs", "options": map[string]any{
+	prune := func(annotate, markers bool) pruneResult {
+		return g.callTool(t, "prune_text", map[string]any{"text": haystackText(300), "goal_hint": "needle", "source_type": "logs", "options": map[string]any{
 			"max_prune_ratio": 0.55, "min_keep_lines": 40, "timeout_ms": 10_000, "annotate_lines": annotate, "include_markers": markers,
 		}})
 	}
@@ -139,7 +141,7 @@ func TestDocument003Section6Markers(t *testing.T) {
 			}
 		}
 	}
-	large := haystack(2000)
+	large := haystackText(2000)
 	d := g.pruneText(t, large, "needle")
 	if d.Text != large || len(d.Annotations) != 0 || d.Stats["used_fallback"] != true || fmt.Sprint(d.Warnings) != "[input_too_large]" {
 		t.Errorf("too large: %v %v", d.Stats, d.Warnings)
@@ -156,7 +158,7 @@ func TestDocument003Section13Activation(t *testing.T) {
 	check := func(name string) (string, error) {
 		home := t.TempDir()
 		cmd := exec.CommandContext(t.Context(), binary, "check", "--config", documentFile(t, name))
-		cmd.Dir, cmd.Env = home, []string{"HOME=" + home, "PATH=" + os.Getenv("PATH")}
+		cmd.Dir, cmd.Env = home, gateway.Environment(home)
 		out, err := cmd.CombinedOutput()
 		return string(out), err
 	}
@@ -177,9 +179,9 @@ func TestDocument003Section13Activation(t *testing.T) {
 			env = append(env, strings.ReplaceAll(set, `"`, ""))
 		}
 	}
-	c := newCloud(t)
+	c := startCloud(t)
 	g, _ := startPruner(t, t.TempDir(), append(env, "DEEPINFRA_ENDPOINT_URL="+c.URL)...)
-	d := g.pruneText(t, haystack(300), "needle")
+	d := g.pruneText(t, haystackText(300), "needle")
 	for _, key := range []string{
 		"backend", "deepinfra_latency_ms", "deepinfra_docs_scored", "deepinfra_docs_total", "deepinfra_http_status", "deepinfra_cached", "tokens_saved_est", "cost_estimated_usd",
 	} {
@@ -189,13 +191,13 @@ func TestDocument003Section13Activation(t *testing.T) {
 	}
 	saved, _ := d.Stats["tokens_saved_est"].(float64)
 	cost, _ := d.Stats["cost_estimated_usd"].(float64)
-	if d.Stats["backend"] != "deepinfra" || c.asked.Load() == 0 || saved < 0 || cost < 0 {
-		t.Errorf("%v, asked %d times", d.Stats, c.asked.Load())
+	if d.Stats["backend"] != "deepinfra" || c.requestCount.Load() == 0 || saved < 0 || cost < 0 {
+		t.Errorf("%v, asked %d times", d.Stats, c.requestCount.Load())
 	}
 }
 
-// P13, 003 §14: the probes that the runbook prefers answer within its 12 seconds, and a port that is taken
-// is said in the log, not guessed from its size.
+// P13, 003 §14: the runbook's preferred probes succeed within its 12 seconds, and the log names a port that
+// is in use.
 func TestDocument003Section14Runbook(t *testing.T) {
 	t.Parallel()
 	g, took := startPruner(t, t.TempDir())
@@ -204,13 +206,13 @@ func TestDocument003Section14Runbook(t *testing.T) {
 	}
 	client, done := newClient()
 	defer done()
-	status, body, err := post(client, g.url+"/rpc", `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","clientInfo":{"name":"diag","version":"1.0.0"}}}`, nil)
+	status, body, err := post(client, g.URL+"/rpc", `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","clientInfo":{"name":"diag","version":"1.0.0"}}}`, nil)
 	if err != nil || status != http.StatusOK || !strings.Contains(string(body), "mcp-pruner") {
 		t.Errorf("%d %s %v", status, body, err)
 	}
 	home := t.TempDir()
 	cmd := exec.CommandContext(t.Context(), binary, "pruner")
-	cmd.Dir, cmd.Env = home, []string{"HOME=" + home, "PATH=" + os.Getenv("PATH"), "MCP_PRUNER_PORT=" + g.url[strings.LastIndex(g.url, ":")+1:]}
+	cmd.Dir, cmd.Env = home, gateway.Environment(home, "MCP_PRUNER_PORT="+g.URL[strings.LastIndex(g.URL, ":")+1:])
 	if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "address already in use") {
 		t.Errorf("a second one on the same port: %v %s", err, out)
 	}

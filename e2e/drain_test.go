@@ -12,39 +12,39 @@ import (
 )
 
 const (
-	drainLoad     = 3 * time.Second
-	drainPace     = 20 * time.Millisecond // 50 calls a second
-	drainSlow     = 20
-	drainSlowTime = 500 * time.Millisecond
+	drainDuration = 3 * time.Second
+	drainInterval = 20 * time.Millisecond // 50 calls a second
+	slowCalls     = 20
+	slowCallTime  = 500 * time.Millisecond
 )
 
-// outcome is what became of a call of TestDrainUnderLoad.
-type outcome struct {
+// callOutcome is the result of a call of TestDrainUnderLoad.
+type callOutcome struct {
 	begun  time.Time
 	status int
 	err    error
 }
 
-// TestDrainUnderLoad ends the gateway politely in the middle of its work. Every call that reached
-// a server is answered; whoever comes later is refused at once; and the exit code is 0.
+// TestDrainUnderLoad sends SIGTERM under load. Every call that reached a server is answered, later ones are
+// refused at once, and the exit code is 0.
 func TestDrainUnderLoad(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("needs SIGTERM")
 	}
-	var reached sync.Map // numbers of the calls that the server saw
-	up, err := startUpstream(func(_ *upstream, w http.ResponseWriter, r *http.Request, c call) {
-		reached.Store(c.int("n"), true)
+	var reached sync.Map // numbers of the calls that reached the server
+	up, err := startFakeServer(func(_ *fakeServer, w http.ResponseWriter, r *http.Request, c rpcCall) {
+		reached.Store(c.intArg("n"), true)
 		select {
-		case <-time.After(time.Duration(c.int("ms")) * time.Millisecond):
+		case <-time.After(time.Duration(c.intArg("ms")) * time.Millisecond):
 		case <-r.Context().Done():
 		}
-		reply(w, c, []byte(`"done"`))
+		replyText(w, c, []byte(`"done"`))
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer up.close()
-	s := settle(t, up.url, "")
+	s := newSite(t, up.url, "")
 	g := s.start(t)
 	one, done := newClient()
 	defer done()
@@ -53,8 +53,8 @@ func TestDrainUnderLoad(t *testing.T) {
 	two := &http.Client{Transport: &http.Transport{Protocols: streams}, Timeout: time.Minute}
 	defer two.CloseIdleConnections()
 
-	paced := int(drainLoad / drainPace)
-	outcomes := make([]outcome, paced+drainSlow)
+	paced := int(drainDuration / drainInterval)
+	outcomes := make([]callOutcome, paced+slowCalls)
 	var calls sync.WaitGroup
 	start := func(n, ms int) {
 		client := one
@@ -64,30 +64,30 @@ func TestDrainUnderLoad(t *testing.T) {
 		calls.Go(func() {
 			o := &outcomes[n]
 			o.begun = time.Now()
-			o.status, _, o.err = post(client, g.rpc("up"),
+			o.status, _, o.err = post(client, g.RPC("up"),
 				fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"arguments":{"n":%d,"ms":%d}}}`, n, n, ms), nil)
 		})
 	}
 	var signalled time.Time
-	pace := time.NewTicker(drainPace)
+	pace := time.NewTicker(drainInterval)
 	defer pace.Stop()
 	for n := range paced {
 		<-pace.C
 		start(n, 10)
 		switch n {
 		case paced/2 - 5:
-			for slow := range drainSlow {
-				start(paced+slow, int(drainSlowTime/time.Millisecond))
+			for slow := range slowCalls {
+				start(paced+slow, int(slowCallTime/time.Millisecond))
 			}
 		case paced / 2:
 			signalled = time.Now()
-			if err := g.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+			if err := g.Signal(syscall.SIGTERM); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
 	calls.Wait()
-	code, err := g.exit()
+	code, err := g.ExitCode(exitLimit)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,25 +99,25 @@ func TestDrainUnderLoad(t *testing.T) {
 			good++
 		case seen:
 			t.Errorf("call %d reached the server and was not answered: HTTP %d, %v", n, o.status, o.err)
-		case o.begun.Before(signalled.Add(-2 * drainPace)):
+		case o.begun.Before(signalled.Add(-2 * drainInterval)):
 			t.Errorf("call %d began before the signal and was not answered: HTTP %d, %v", n, o.status, o.err)
 		case errors.Is(o.err, syscall.ECONNREFUSED):
 			refused++
 		default:
-			// On its way when the listener closed: the system, not the gateway, dropped it.
+			// In flight when the listener closed: dropped by the kernel, not by the gateway.
 			t.Logf("call %d, begun %s after the signal: HTTP %d, %v", n, o.begun.Sub(signalled), o.status, o.err)
 			dropped++
 		}
 	}
-	for n := range drainSlow {
+	for n := range slowCalls {
 		if o := outcomes[paced+n]; o.err != nil || o.begun.After(signalled) {
-			t.Errorf("slow call %d was not under way at the signal, or was lost: %v", n, o.err)
+			t.Errorf("slow call %d was not in flight at the signal, or was lost: %v", n, o.err)
 		}
 	}
-	t.Logf("drain under load: %d calls answered 200 (%d of %s under way at SIGTERM among them), %d later ones refused, %d dropped unseen, exit code %d",
-		good, drainSlow, drainSlowTime, refused, dropped, code)
+	t.Logf("drain under load: %d calls answered 200 (%d of %s in flight at SIGTERM among them), %d later ones refused, %d dropped unseen, exit code %d",
+		good, slowCalls, slowCallTime, refused, dropped, code)
 	if dropped > 2 {
-		t.Errorf("%d calls were dropped as the listener closed", dropped)
+		t.Errorf("%d calls were dropped when the listener closed", dropped)
 	}
 	if code != 0 {
 		t.Errorf("exit code %d", code)

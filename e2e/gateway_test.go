@@ -4,137 +4,54 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
+
+	"github.com/ctxgate/ctxgate/internal/testkit/gateway"
+	"github.com/ctxgate/ctxgate/internal/testkit/process"
 )
 
 const (
-	startLimit = 20 * time.Second
-	endLimit   = 30 * time.Second
-	poll       = 5 * time.Millisecond
+	startLimit = process.StartLimit
+	exitLimit  = 30 * time.Second
 )
 
-// gateway is a running ctxgate.
-type gateway struct {
-	url, admin string // base URLs, as its log tells them
-	log        string // the file of its stderr
-	cmd        *exec.Cmd
-	ended      chan struct{}
+// testGateway is a running `ctxgate serve` or `ctxgate pruner`.
+type testGateway struct{ *gateway.Gateway }
+
+// startGateway starts `ctxgate serve` in dir and waits until it is healthy.
+func startGateway(dir, log string, env []string, args ...string) (*testGateway, error) {
+	cmd := exec.Command(binary, append([]string{"serve"}, args...)...)
+	cmd.Dir, cmd.Env = dir, append([]string{gateway.NoPruner}, env...)
+	g, err := gateway.Start(cmd, log)
+	return &testGateway{g}, err
 }
 
-// launch starts `ctxgate serve` and waits until it is healthy. The configuration asks for port 0,
-// so that no two tests can want the same.
-func launch(dir, log string, env []string, args ...string) (*gateway, error) {
-	stderr, err := os.Create(log)
-	if err != nil {
-		return nil, err
+// stop sends SIGTERM and requires exit code 0.
+func (g *testGateway) stop(t *testing.T) {
+	t.Helper()
+	if err := g.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
 	}
-	defer stderr.Close()
-	g := &gateway{log: log, ended: make(chan struct{})}
-	g.cmd = exec.Command(binary, append([]string{"serve"}, args...)...)
-	// The pruner has an address of its own, which is open only where a test asks for it.
-	g.cmd.Dir, g.cmd.Env, g.cmd.Stderr = dir, append([]string{"CTXGATE_MCP_PRUNER_LISTEN="}, env...), stderr
-	if err := g.cmd.Start(); err != nil {
-		return nil, err
-	}
-	go func() {
-		_ = g.cmd.Wait() // what came of it is in ProcessState
-		close(g.ended)
-	}()
-	if err := g.healthy(); err != nil {
-		g.kill()
-		said, _ := os.ReadFile(log)
-		return nil, fmt.Errorf("%w; it said:\n%s", err, said)
-	}
-	return g, nil
-}
-
-var listening = regexp.MustCompile(`listener"?[=:]"?(main|admin)"?[ ,]"?address"?[=:]"?([0-9.:]+)`)
-
-func (g *gateway) healthy() error {
-	client, done := newClient()
-	defer done()
-	return within(startLimit, "ctxgate did not become healthy", func() (bool, error) {
-		if g.hasEnded() {
-			return false, fmt.Errorf("ctxgate ended at once: %s", g.cmd.ProcessState)
-		}
-		if err := g.readAddresses(); err != nil || g.url == "" {
-			return false, err
-		}
-		resp, err := client.Get(g.url + "/healthz")
-		if err != nil {
-			return false, nil //nolint:nilerr // not yet
-		}
-		// By now all addresses are in the log.
-		return resp.StatusCode == http.StatusOK, errors.Join(resp.Body.Close(), g.readAddresses())
-	})
-}
-
-func (g *gateway) readAddresses() error {
-	said, err := os.ReadFile(g.log)
-	for _, m := range listening.FindAllSubmatch(said, -1) {
-		if url := "http://" + string(m[2]); string(m[1]) == "main" {
-			g.url = url
-		} else {
-			g.admin = url
-		}
-	}
-	return err
-}
-
-// within asks again and again until the answer is yes, an error, or too late.
-func within(limit time.Duration, otherwise string, ask func() (bool, error)) error {
-	for end := time.Now().Add(limit); time.Now().Before(end); time.Sleep(poll) {
-		if yes, err := ask(); yes || err != nil {
-			return err
-		}
-	}
-	return fmt.Errorf("%s within %s", otherwise, limit)
-}
-
-func (g *gateway) hasEnded() bool {
-	select {
-	case <-g.ended:
-		return true
-	default:
-		return false
+	if code, err := g.ExitCode(exitLimit); code != 0 || err != nil {
+		t.Errorf("exit code %d, %v", code, err)
 	}
 }
 
-// exit waits for the end and gives the exit code; -1 for a process that a signal ended.
-func (g *gateway) exit() (int, error) {
-	select {
-	case <-g.ended:
-		return g.cmd.ProcessState.ExitCode(), nil
-	case <-time.After(endLimit):
-		return 0, fmt.Errorf("ctxgate did not end within %s", endLimit)
-	}
-}
-
-// kill ends the process whatever it does; one that has ended already is left in peace.
-func (g *gateway) kill() {
-	_ = g.cmd.Process.Kill()
-	<-g.ended
-}
-
-// rpc is the address of a server behind the gateway.
-func (g *gateway) rpc(server string) string { return g.url + "/api/mcp-gateway/" + server + "/rpc" }
-
-// site is a folder with a config and the data of the gateways that run there.
+// site is a folder with a configuration and the data of its gateways.
 type site struct{ dir, config, data string }
 
-// settle writes a config for one server, "up", and whatever else the test wants to say.
-func settle(t *testing.T, rpc, more string) site {
+// newSite writes a configuration with the server "up" and more top-level lines.
+func newSite(t *testing.T, rpc, more string) site {
 	t.Helper()
 	dir := t.TempDir()
 	s := site{dir: dir, config: filepath.Join(dir, "ctxgate.toml"), data: filepath.Join(dir, "data")}
@@ -145,21 +62,35 @@ func settle(t *testing.T, rpc, more string) site {
 	return s
 }
 
-// environ is all that a gateway of a site gets to know of this machine.
-func (s site) environ() []string { return []string{"HOME=" + s.dir, "PATH=" + os.Getenv("PATH")} }
-
-func (s site) start(t *testing.T) *gateway {
+// replaceInConfig changes the configuration file.
+func (s site) replaceInConfig(t *testing.T, old, replacement string) {
 	t.Helper()
-	g, err := launch(s.dir, filepath.Join(s.dir, "ctxgate.log"), s.environ(), "--config", s.config)
+	text, err := os.ReadFile(s.config)
+	if err == nil && !bytes.Contains(text, []byte(old)) {
+		err = fmt.Errorf("the configuration has no %q", old)
+	}
+	if err == nil {
+		err = os.WriteFile(s.config, bytes.ReplaceAll(text, []byte(old), []byte(replacement)), 0o600)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(g.kill)
+}
+
+func (s site) environ() []string { return gateway.Environment(s.dir) }
+
+func (s site) start(t *testing.T) *testGateway {
+	t.Helper()
+	g, err := startGateway(s.dir, filepath.Join(s.dir, "ctxgate.log"), s.environ(), "--config", s.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(g.Kill)
 	return g
 }
 
-// recover runs `ctxgate recover`.
-func (s site) recover(t *testing.T, w io.Writer, id string) {
+// recoverText writes what `ctxgate recover` prints.
+func (s site) recoverText(t *testing.T, w io.Writer, id string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -171,13 +102,13 @@ func (s site) recover(t *testing.T, w io.Writer, id string) {
 	}
 }
 
-// metrics scrapes the series that have no labels.
-func (g *gateway) metrics(s site) (map[string]float64, error) {
+// metrics returns the metrics by name and labels.
+func (g *testGateway) metrics(s site) (map[string]float64, error) {
 	token, err := os.ReadFile(filepath.Join(s.data, "admin-token"))
 	if err != nil {
 		return nil, err
 	}
-	req, err := http.NewRequest(http.MethodGet, g.admin+"/metrics", nil)
+	req, err := http.NewRequest(http.MethodGet, g.AdminURL+"/metrics", nil)
 	if err != nil {
 		return nil, err
 	}
@@ -197,18 +128,18 @@ func (g *gateway) metrics(s site) (map[string]float64, error) {
 		}
 	}
 	if len(series) == 0 {
-		return nil, fmt.Errorf("no metrics: HTTP %d", resp.StatusCode)
+		return nil, fmt.Errorf("no metrics in the reply: HTTP %d", resp.StatusCode)
 	}
 	return series, nil
 }
 
-// newClient makes a client and what gives its connections back.
+// newClient returns a client and a function that closes its connections.
 func newClient() (*http.Client, func()) {
 	transport := &http.Transport{MaxIdleConnsPerHost: 64}
 	return &http.Client{Transport: transport, Timeout: time.Minute}, transport.CloseIdleConnections
 }
 
-// post sends a body and reads all of the answer.
+// post sends a body and returns the status and body of the reply.
 func post(client *http.Client, url, body string, header http.Header) (int, []byte, error) {
 	req, err := http.NewRequest(http.MethodPost, url, strings.NewReader(body))
 	if err != nil {

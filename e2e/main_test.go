@@ -1,43 +1,40 @@
-// Package e2e tests ctxgate as its users meet it: the real binary, real sockets, real signals,
-// real files. Nothing here knows the inside of the gateway but for one reader of its store.
+// Package e2e tests the real ctxgate binary with real sockets, signals and files. Only recovery_test.go
+// reads the store from inside.
 //
-// Path through the files: main_test.go builds the binary, gateway_test.go runs it,
-// upstream_test.go is the server behind it, script_test.go gives both to the scripts in
-// testdata, each of which says in its first lines what it proves. The other files are what a
-// script cannot say: recovery_test.go kills the gateway under load, drain_test.go ends it
-// politely, document000_test.go to document003_test.go run what the user's documents say
-// (documentserver_test.go are their servers), memory_linux_test.go and held_linux_test.go (with hold_test.go) measure it.
+// Files: main_test.go builds the binary; gateway_test.go runs it; fakeserver_test.go is a JSON-RPC server for
+// it to call; script_test.go runs the scripts in testdata, each of which says in its first lines what it
+// proves. The other files test what a script cannot: recovery_test.go kills the gateway under load,
+// drain_test.go stops it under load, document000_test.go to document003_test.go run the examples of the
+// user's documents (with documentserver_test.go), compat_test.go loads what earlier versions wrote, memory_linux_test.go and concurrency_linux_test.go (with
+// holdserver_test.go) measure memory.
 //
-// Every process is ended by its id, every wait has an end, and nothing leaves loopback.
+// Every process is ended by its pid, every wait has a limit, and nothing leaves loopback.
 package e2e
 
 import (
-	"context"
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
-	"runtime"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/ctxgate/ctxgate/internal/testkit/gateway"
 )
 
-var update = flag.Bool("update", false, "write what was found into the scripts of testdata")
+var update = flag.Bool("update", false, "update the expected output in the scripts of testdata")
 
 // binary is the ctxgate under test, built once.
 var binary string
 
-func TestMain(m *testing.M) { os.Exit(run(m)) }
+func TestMain(m *testing.M) { os.Exit(runTests(m)) }
 
-func run(m *testing.M) int {
-	if os.Getenv(holdVariable) != "" {
-		return holdProcess()
+func runTests(m *testing.M) int {
+	if os.Getenv(holdServerVariable) != "" {
+		return runHoldServer()
 	}
 	if name := os.Getenv(documentServerVariable); name != "" {
-		return documentServer(name)
+		return runDocumentServer(name)
 	}
 	flag.Parse()
 	dir, err := os.MkdirTemp("", "ctxgate-e2e-")
@@ -46,7 +43,7 @@ func run(m *testing.M) int {
 		return 1
 	}
 	defer os.RemoveAll(dir)
-	if err := build(dir); err != nil {
+	if binary, err = gateway.Build(dir); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
@@ -56,21 +53,4 @@ func run(m *testing.M) int {
 		return 1
 	}
 	return code
-}
-
-// build compiles the command as it is released: without cgo, and without the race detector,
-// whose memory would be measured as the gateway's.
-func build(dir string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
-	defer cancel()
-	binary = filepath.Join(dir, "ctxgate")
-	if runtime.GOOS == "windows" {
-		binary += ".exe"
-	}
-	cmd := exec.CommandContext(ctx, "go", "build", "-o", binary, "github.com/ctxgate/ctxgate/cmd/ctxgate")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("building ctxgate: %w\n%s", err, out)
-	}
-	return nil
 }

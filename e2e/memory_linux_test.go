@@ -8,28 +8,28 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/ctxgate/ctxgate/internal/testkit/process"
 )
 
 const (
 	mib       = 1 << 20
 	bodyBytes = 64 * mib
-	factor    = 2.5 // of the body, over idle
+	maxFactor = 2.5 // times the body, above idle
 )
 
-// TestG7PeakMemory holds the gateway to G7: a large reply is in memory once, and what the rest
-// of the path needs is less than that again. Each case has a process of its own, and its text
-// can be read back.
+// TestG7PeakMemory: a large reply is in memory once, and the rest of the path needs less than that again
+// (G7). Each case has its own process, and the text can be recovered.
 func TestG7PeakMemory(t *testing.T) {
-	random := incompressible()
+	random := incompressibleText()
 	log := logText()
 	for _, c := range []struct {
 		name    string
-		block   []byte // as JSON, without its quotes
+		block   []byte // JSON without its quotes
 		chunked bool
 	}{
 		{"base64 with Content-Length", random, false},
@@ -37,14 +37,14 @@ func TestG7PeakMemory(t *testing.T) {
 		{"log text with escapes", log, false},
 		{"log text chunked", log, true},
 	} {
-		t.Run(c.name, func(t *testing.T) { peakMemory(t, c.block, c.chunked) })
+		t.Run(c.name, func(t *testing.T) { testPeakMemory(t, c.block, c.chunked) })
 	}
 }
 
-func peakMemory(t *testing.T, block []byte, chunked bool) {
-	up, err := startUpstream(func(_ *upstream, w http.ResponseWriter, _ *http.Request, c call) {
-		if c.int("big") == 0 {
-			reply(w, c, []byte(`"small"`))
+func testPeakMemory(t *testing.T, block []byte, chunked bool) {
+	up, err := startFakeServer(func(_ *fakeServer, w http.ResponseWriter, _ *http.Request, c rpcCall) {
+		if c.intArg("big") == 0 {
+			replyText(w, c, []byte(`"small"`))
 			return
 		}
 		begin := fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"result":{"content":[{"type":"text","text":"`, c.ID)
@@ -62,19 +62,21 @@ func peakMemory(t *testing.T, block []byte, chunked bool) {
 		t.Fatal(err)
 	}
 	defer up.close()
-	s := settle(t, up.url, "")
+	s := newSite(t, up.url, "")
 	g := s.start(t)
 	client, done := newClient()
 	defer done()
 	ask := func(big int) []byte {
-		status, body, err := post(client, g.rpc("up"), fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"arguments":{"big":%d}}}`, big), nil)
+		status, body, err := post(client, g.RPC("up"), fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"arguments":{"big":%d}}}`, big), nil)
 		if err != nil || status != http.StatusOK {
 			t.Fatalf("HTTP %d, %v, %.200s", status, err, body)
 		}
 		return body
 	}
 	ask(0)
-	resetPeak(t, g)
+	if err := process.ResetPeakMemory(g.PID()); err != nil {
+		t.Logf("the peak includes the start, which only makes the test stricter: %v", err)
+	}
 	idle := memory(t, g, "VmRSS")
 	body := ask(1)
 	peak := memory(t, g, "VmHWM")
@@ -82,16 +84,16 @@ func peakMemory(t *testing.T, block []byte, chunked bool) {
 	used := float64(peak-idle) / float64(bodyBytes)
 	_, name, _ := strings.Cut(strings.ReplaceAll(t.Name(), "_", " "), "/")
 	t.Logf("peak memory for a 64 MiB reply, %s: idle %d MiB, peak %d MiB, %.2f times the body over idle (at most %.1f)",
-		name, idle/mib, peak/mib, used, factor)
-	if used > factor {
-		t.Errorf("%.2f times the body, want at most %.1f", used, factor)
+		name, idle/mib, peak/mib, used, maxFactor)
+	if used > maxFactor {
+		t.Errorf("%.2f times the body, want at most %.1f", used, maxFactor)
 	}
-	id := pruneID.FindSubmatch(body)
+	id := pruneIDPattern.FindSubmatch(body)
 	if id == nil {
 		t.Fatalf("the reply of %d bytes has no marker", len(body))
 	}
 	got, want := sha256.New(), sha256.New()
-	s.recover(t, got, string(id[1]))
+	s.recoverText(t, got, string(id[1]))
 	var original string
 	if err := json.Unmarshal(slices.Concat([]byte{'"'}, block, []byte{'"'}), &original); err != nil {
 		t.Fatal(err)
@@ -100,54 +102,35 @@ func peakMemory(t *testing.T, block []byte, chunked bool) {
 		_, _ = want.Write([]byte(original))
 	}
 	if !bytes.Equal(got.Sum(nil), want.Sum(nil)) {
-		t.Error("what is read back is another text")
+		t.Error("the recovered text differs")
 	}
 }
 
-// memory is a line of /proc/PID/status, in bytes.
-func memory(t *testing.T, g *gateway, name string) int64 {
+// memory is a size from /proc/PID/status in bytes.
+func memory(t *testing.T, g *testGateway, field string) int64 {
 	t.Helper()
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", g.cmd.Process.Pid))
+	n, err := process.Memory(g.PID(), field)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for line := range strings.Lines(string(status)) {
-		if value, ok := strings.CutPrefix(line, name+":"); ok {
-			kb, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(value), " kB"), 10, 64)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return kb << 10
-		}
-	}
-	t.Fatalf("there is no %s", name)
-	return 0
+	return n
 }
 
-// resetPeak makes VmHWM begin anew. Where that is not permitted, the peak of the start counts
-// too, which makes the test stricter and no weaker.
-func resetPeak(t *testing.T, g *gateway) {
-	if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", g.cmd.Process.Pid), []byte("5"), 0); err != nil {
-		t.Logf("the peak could not be reset: %v", err)
-	}
-}
-
-// A block is larger than the parts that a store may compress one by one, so that repeating it
-// makes none of them smaller.
+// A block is larger than the store's compression unit, so that repeating it does not compress.
 const (
 	blockBytes = 4 * mib
 	blocks     = bodyBytes / blockBytes
 )
 
-// incompressible is text that a store cannot make smaller by much.
-func incompressible() []byte {
+// incompressibleText hardly compresses.
+func incompressibleText() []byte {
 	r := rand.NewChaCha8([32]byte{7})
 	raw := make([]byte, blockBytes/4*3)
 	_, _ = r.Read(raw)
 	return base64.StdEncoding.AppendEncode(nil, raw)
 }
 
-// logText is what most long replies are.
+// logText is the most common kind of long reply.
 func logText() []byte {
 	var b []byte
 	r := rand.New(rand.NewPCG(7, 7))

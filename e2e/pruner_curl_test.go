@@ -14,9 +14,9 @@ import (
 	"testing"
 )
 
-// shell runs one of testdata/pruner/*.sh, which are the commands of the specification as it has
-// them, against a pruner on another port. It gives the JSON documents that they print.
-func (g *gateway) shell(t *testing.T, name string, replace ...string) []json.RawMessage {
+// runScript runs one of testdata/pruner/*.sh, the verbatim commands of the specification, against a pruner on
+// another port, and returns the JSON documents that they print.
+func (g *testGateway) runScript(t *testing.T, name string, replace ...string) []json.RawMessage {
 	t.Helper()
 	for _, tool := range []string{"bash", "curl", "jq"} {
 		if _, err := exec.LookPath(tool); err != nil {
@@ -27,7 +27,7 @@ func (g *gateway) shell(t *testing.T, name string, replace ...string) []json.Raw
 	if err != nil {
 		t.Fatal(err)
 	}
-	port := g.url[strings.LastIndex(g.url, ":"):]
+	port := g.URL[strings.LastIndex(g.URL, ":"):]
 	text := strings.NewReplacer(append(replace, ":8006", port)...).Replace(string(script))
 	cmd := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c", text)
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "NO_PROXY=*"}
@@ -46,7 +46,7 @@ func (g *gateway) shell(t *testing.T, name string, replace ...string) []json.Raw
 	return docs
 }
 
-func read[T any](t *testing.T, doc json.RawMessage) (v T) {
+func decodeJSON[T any](t *testing.T, doc json.RawMessage) (v T) {
 	t.Helper()
 	if err := json.Unmarshal(doc, &v); err != nil {
 		t.Fatalf("%v: %s", err, doc)
@@ -54,11 +54,11 @@ func read[T any](t *testing.T, doc json.RawMessage) (v T) {
 	return v
 }
 
-// P1, P2, P6, P13: every command of the specification, as a user copies it.
+// P1, P2, P6, P13: every command of the specification.
 func TestDocument003Section10And14Commands(t *testing.T) {
 	g, _ := startPruner(t, t.TempDir())
 	t.Run("10.1", func(t *testing.T) {
-		list := read[struct {
+		list := decodeJSON[struct {
 			ID     int
 			Result struct {
 				Tools []struct {
@@ -66,20 +66,20 @@ func TestDocument003Section10And14Commands(t *testing.T) {
 					Schema map[string]any `json:"inputSchema"`
 				}
 			}
-		}](t, g.shell(t, "10.1-tools-list.sh")[0])
+		}](t, g.runScript(t, "10.1-tools-list.sh")[0])
 		if len(list.Result.Tools) != 3 || list.ID != 1 || list.Result.Tools[0].Name != "prune_text" || list.Result.Tools[0].Schema["additionalProperties"] != false {
 			t.Errorf("%+v", list)
 		}
 	})
 	var id string
 	t.Run("10.2", func(t *testing.T) {
-		d := read[pruned](t, g.shell(t, "10.2-prune-text.sh")[0])
+		d := decodeJSON[pruneResult](t, g.runScript(t, "10.2-prune-text.sh")[0])
 		if id = d.PruneID; d.Stats["original_lines"] != 4. || d.Stats["used_fallback"] != false || len(d.Warnings) != 0 || !strings.HasPrefix(d.Text, "1│ L1") {
 			t.Errorf("%+v", d)
 		}
 	})
 	t.Run("10.3", func(t *testing.T) {
-		d := read[pruned](t, g.shell(t, "10.3-recover-text.sh", "prn_...", id)[0])
+		d := decodeJSON[pruneResult](t, g.runScript(t, "10.3-recover-text.sh", "prn_...", id)[0])
 		if d.Raw != "1│ L1\n2│ L2\n3│ L3\n4│ L4" {
 			t.Errorf("%+v", d)
 		}
@@ -87,16 +87,16 @@ func TestDocument003Section10And14Commands(t *testing.T) {
 	type health struct{ Status, Server string }
 	well := health{"healthy", "mcp-pruner"}
 	t.Run("13.1", func(t *testing.T) {
-		if got := read[health](t, g.shell(t, "13.1-health.sh")[0]); got != well {
+		if got := decodeJSON[health](t, g.runScript(t, "13.1-health.sh")[0]); got != well {
 			t.Errorf("%+v", got)
 		}
 	})
 	t.Run("14", func(t *testing.T) {
-		docs := g.shell(t, "14-diagnosis.sh")
-		if len(docs) != 2 || read[health](t, docs[0]) != well {
+		docs := g.runScript(t, "14-diagnosis.sh")
+		if len(docs) != 2 || decodeJSON[health](t, docs[0]) != well {
 			t.Fatalf("%s", docs)
 		}
-		hello := read[struct {
+		hello := decodeJSON[struct {
 			Result struct {
 				Version string                `json:"protocolVersion"`
 				Info    struct{ Name string } `json:"serverInfo"`
@@ -108,20 +108,20 @@ func TestDocument003Section10And14Commands(t *testing.T) {
 	})
 }
 
-// cloudFake stands for DeepInfra.
-type cloudFake struct {
+// fakeCloud is a fake DeepInfra.
+type fakeCloud struct {
 	*httptest.Server
-	asked atomic.Int64
-	fail  atomic.Pointer[func(http.ResponseWriter, *http.Request)]
+	requestCount atomic.Int64
+	failWith     atomic.Pointer[func(http.ResponseWriter, *http.Request)]
 }
 
-func newCloud(t *testing.T) *cloudFake {
+func startCloud(t *testing.T) *fakeCloud {
 	t.Helper()
-	c := &cloudFake{}
+	c := &fakeCloud{}
 	c.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		c.asked.Add(1)
-		body, _ := io.ReadAll(r.Body) // all of it, or nobody notices that the client left
-		if fail := c.fail.Load(); fail != nil {
+		c.requestCount.Add(1)
+		body, _ := io.ReadAll(r.Body) // read all of it, or a disconnect is not noticed
+		if fail := c.failWith.Load(); fail != nil {
 			(*fail)(w, r)
 			return
 		}
@@ -146,18 +146,18 @@ func newCloud(t *testing.T) *cloudFake {
 	return c
 }
 
-func (c *cloudFake) fails(f func(http.ResponseWriter, *http.Request)) { c.fail.Store(&f) }
+func (c *fakeCloud) setFailure(f func(http.ResponseWriter, *http.Request)) { c.failWith.Store(&f) }
 
-func (c *cloudFake) env(more ...string) []string {
+func (c *fakeCloud) env(more ...string) []string {
 	return append(more, "KIMI_PRUNING_BACKEND=deepinfra", "DEEPINFRA_API_KEY=sk_deepinfra_...", "DEEPINFRA_ENDPOINT_URL="+c.URL)
 }
 
-// P11: the specification's command for DeepInfra, and a text for which only a reranker knows what
-// matters; P10: switched on by the environment alone.
+// P11: the specification's command for DeepInfra, and a text whose relevant line only a reranker finds; P10:
+// enabled by the environment alone.
 func TestDocument003Section13Command(t *testing.T) {
-	c := newCloud(t)
+	c := startCloud(t)
 	g, _ := startPruner(t, t.TempDir(), c.env()...)
-	d := read[pruned](t, g.shell(t, "13.2-prune-deepinfra.sh")[0])
+	d := decodeJSON[pruneResult](t, g.runScript(t, "13.2-prune-deepinfra.sh")[0])
 	for key, want := range map[string]any{
 		"backend": "deepinfra", "used_fallback": false, "deepinfra_docs_scored": 4., "deepinfra_docs_total": 4., "deepinfra_http_status": 200., "deepinfra_cached": false,
 	} {
@@ -168,24 +168,24 @@ func TestDocument003Section13Command(t *testing.T) {
 	if len(d.Warnings) != 0 {
 		t.Errorf("warnings %v", d.Warnings)
 	}
-	again := read[pruned](t, g.shell(t, "13.2-prune-deepinfra.sh")[0])
-	if fmt.Sprint(again.Warnings) != "[cache_hit]" || again.Stats["deepinfra_latency_ms"] != 0. || c.asked.Load() != 1 {
-		t.Errorf("%v %v, asked %d times", again.Warnings, again.Stats, c.asked.Load())
+	again := decodeJSON[pruneResult](t, g.runScript(t, "13.2-prune-deepinfra.sh")[0])
+	if fmt.Sprint(again.Warnings) != "[cache_hit]" || again.Stats["deepinfra_latency_ms"] != 0. || c.requestCount.Load() != 1 {
+		t.Errorf("%v %v, asked %d times", again.Warnings, again.Stats, c.requestCount.Load())
 	}
-	lines := strings.Split(haystack(300), "\n")
+	lines := strings.Split(haystackText(300), "\n")
 	lines[250] = "une trouvaille que personne ne cherche"
 	if d := g.pruneText(t, strings.Join(lines, "\n"), "needle"); !strings.Contains(d.Text, "trouvaille") {
-		t.Errorf("the reranker has no say: %v", d.Stats)
+		t.Errorf("the reranker's scores are not used: %v", d.Stats)
 	}
 }
 
-// P11: the troubles of the specification, row by row, each with its symptoms.
+// P11: the rows of the specification's troubleshooting table with their symptoms.
 func TestDocument003Section15Troubles(t *testing.T) {
-	c := newCloud(t)
+	c := startCloud(t)
 	g, _ := startPruner(t, t.TempDir(), c.env("DEEPINFRA_TIMEOUT_MS=300", "MCP_PRUNER_CACHE_TTL_S=0")...)
 	local, _ := startPruner(t, t.TempDir(), "KIMI_PRUNING_BACKEND=onnx", "DEEPINFRA_API_KEY=x", "DEEPINFRA_ENDPOINT_URL="+c.URL)
-	text := haystack(300)
-	if d := local.pruneText(t, text, "needle"); d.Stats["backend"] != "heuristic" || c.asked.Load() != 0 {
+	text := haystackText(300)
+	if d := local.pruneText(t, text, "needle"); d.Stats["backend"] != "heuristic" || c.requestCount.Load() != 0 {
 		t.Errorf("1) not switched on: %v", d.Stats)
 	}
 	status := func(n int) func(http.ResponseWriter, *http.Request) {
@@ -202,7 +202,7 @@ func TestDocument003Section15Troubles(t *testing.T) {
 		{"4) timeout", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, nil, "deepinfra_http_error"},
 		{"5) parse error", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"other":"shape"}`) }, 200., "deepinfra_parse_error"},
 	} {
-		c.fails(tt.fail)
+		c.setFailure(tt.fail)
 		d := g.pruneText(t, text, "needle")
 		if fmt.Sprint(d.Warnings) != "[deepinfra_error "+tt.code+"]" || d.Stats["deepinfra_http_status"] != tt.status || d.Stats["used_fallback"] != true ||
 			len(d.Annotations) == 0 || !strings.Contains(d.Text, "the needle") {
@@ -210,11 +210,11 @@ func TestDocument003Section15Troubles(t *testing.T) {
 		}
 	}
 	keyless, _ := startPruner(t, t.TempDir(), "KIMI_PRUNING_BACKEND=cloud", "DEEPINFRA_ENDPOINT_URL="+c.URL)
-	before := c.asked.Load()
-	if d := keyless.pruneText(t, text, "needle"); fmt.Sprint(d.Warnings) != "[deepinfra_error deepinfra_config_error]" || len(d.Annotations) == 0 || c.asked.Load() != before {
+	before := c.requestCount.Load()
+	if d := keyless.pruneText(t, text, "needle"); fmt.Sprint(d.Warnings) != "[deepinfra_error deepinfra_config_error]" || len(d.Annotations) == 0 || c.requestCount.Load() != before {
 		t.Errorf("no key: %v", d.Warnings)
 	}
-	// 6) The way back: the environment over a file that asks for DeepInfra.
+	// 6) Rollback: the environment overrides a file that enables DeepInfra.
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "ctxgate.toml"), []byte("[mcp_pruner]\nbackend = \"deepinfra\"\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -224,6 +224,6 @@ func TestDocument003Section15Troubles(t *testing.T) {
 		if d := back.pruneText(t, text, "needle"); d.Stats["backend"] != tt.want {
 			t.Errorf("%s: %v", tt.variable, d.Stats)
 		}
-		back.kill()
+		back.Kill()
 	}
 }

@@ -11,17 +11,16 @@ import (
 	"time"
 )
 
-// The README's start, copied line by line into a shell, works from a clean copy of the
-// repository in an empty home.
+// The README's start section works line by line in a clean copy of the repository with an empty home.
 func TestReadmeStart(t *testing.T) {
 	for _, address := range []string{"127.0.0.1:8000", "127.0.0.1:8006", "127.0.0.1:8090"} {
 		ln, err := net.Listen("tcp", address)
 		if err != nil {
-			t.Fatalf("the README's start needs %s, which is taken: %v", address, err)
+			t.Fatalf("the README's start needs %s, which is in use: %v", address, err)
 		}
 		ln.Close()
 	}
-	repo := cleanCopy(t)
+	repo := copyTrackedFiles(t)
 	readme, err := os.ReadFile(filepath.Join(repo, "README.md"))
 	if err != nil {
 		t.Fatal(err)
@@ -36,12 +35,12 @@ func TestReadmeStart(t *testing.T) {
 	home := t.TempDir()
 	cmd := exec.Command("bash")
 	cmd.Dir = repo
-	cmd.Env = append(cacheEnv(t), "HOME="+home, "PATH="+os.Getenv("PATH"))
+	cmd.Env = append(goCacheEnv(t), "HOME="+home, "PATH="+os.Getenv("PATH"))
 	cmd.Stdin = strings.NewReader(script + "wait\n")
 	cmd.WaitDelay = 5 * time.Second
 	out, err := cmd.CombinedOutput()
 	t.Logf("%s", out)
-	if err != nil && !strings.Contains(err.Error(), "exit status 143") { // the one that was killed
+	if err != nil && !strings.Contains(err.Error(), "exit status 143") { // the killed gateway
 		t.Fatal(err)
 	}
 	for _, want := range []string{"KIMI_PROXY_OBSERVATION_MASKED original_chars=", "nothing was lost", "│ ", "Derivative Works"} {
@@ -51,8 +50,8 @@ func TestReadmeStart(t *testing.T) {
 	}
 }
 
-// cleanCopy is the working tree as a clone would have it: tracked files only.
-func cleanCopy(t *testing.T) string {
+// copyTrackedFiles copies the tracked files of the working tree.
+func copyTrackedFiles(t *testing.T) string {
 	t.Helper()
 	list, err := exec.Command("git", "-C", "..", "ls-files", "-z").Output()
 	if err != nil {
@@ -78,8 +77,8 @@ func cleanCopy(t *testing.T) string {
 	return dir
 }
 
-// cacheEnv lets go build in an empty home without downloading the world again.
-func cacheEnv(t *testing.T) []string {
+// goCacheEnv lets go build in an empty home with the existing caches.
+func goCacheEnv(t *testing.T) []string {
 	t.Helper()
 	names := []string{"GOCACHE", "GOMODCACHE", "GOPROXY", "GOFLAGS", "GOSUMDB", "GONOSUMDB"}
 	out, err := exec.Command("go", append([]string{"env"}, names...)...).Output()

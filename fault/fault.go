@@ -1,8 +1,8 @@
-// Package fault is the one vocabulary of failure. A [Kind] says what went wrong in a
-// closed list that is also the metric label; [Error] carries the sentence a client may read
-// (Public) apart from the cause that only the log sees (Err).
+// Package fault classifies failures. A [Kind] says what went wrong, from a closed list that is also the
+// metric label; an [Error] keeps the text that a client may read (Public) apart from the cause for the
+// log (Err). [Clip] shortens texts of others for both.
 //
-// Each wire maps every Kind to its own code in exactly one place; a test there ranges over
+// Each protocol maps every Kind to its own code in exactly one place; a test there ranges over
 // [Kinds], so a new Kind cannot be forgotten.
 package fault
 
@@ -14,63 +14,63 @@ import (
 	"time"
 )
 
-// Kind is what went wrong, from the point of view of whoever has to act on it.
+// Kind is what went wrong, for the caller that has to act on it.
 type Kind uint8
 
-// The kinds. Internal is the zero value: an error nobody classified is our own fault.
+// The kinds. Internal is the zero value: an unclassified error is the gateway's own fault.
 const (
-	Internal     Kind = iota
-	Syntax            // the request is not JSON
-	Invalid           // the request is JSON, but not a request we take
-	BadParams         // a request we take, with params that it cannot have
-	NoMethod          // a request for something that is not done here
-	Unauthorized      // no credential, or a wrong one
-	Forbidden         // known, and not allowed
-	NotFound          // no such server, tool or route
-	Unknown           // no such handle, or it has expired: the two are never told apart
-	TooLarge          // over a size limit
-	Stalled           // the client did not send its request in time
-	RateLimited       // over a rate limit; RetryAfter says when to come back
-	Unavailable       // the far side refused or cannot be reached
-	Timeout           // the far side did not answer in time
-	BadReply          // the far side answered, but not in its protocol
-	Full              // a store or queue is at its limit
-	Canceled          // the client left
-	kinds
+	Internal       Kind = iota
+	Syntax              // the request is not JSON
+	InvalidRequest      // JSON, but not a valid request
+	BadParams           // a valid request with invalid params
+	NoMethod            // a method that is not supported
+	Unauthorized        // no credential, or a wrong one
+	Forbidden           // authenticated, and not allowed
+	NotFound            // no such server, tool or route
+	UnknownHandle       // no such id, or it has expired: callers cannot tell which
+	TooLarge            // over a size limit
+	Stalled             // the client did not send its request in time
+	RateLimited         // over a rate limit; RetryAfter says when to retry
+	Unavailable         // the upstream refused or cannot be reached
+	Timeout             // the upstream did not answer in time
+	BadReply            // the upstream answered, but not in its protocol
+	Full                // a store or queue is at its limit
+	Canceled            // the client left
+	kindCount
 )
 
-var names = [kinds]string{
-	Internal:     "internal",
-	Syntax:       "syntax",
-	Invalid:      "invalid",
-	BadParams:    "bad_params",
-	NoMethod:     "no_method",
-	Unauthorized: "unauthorized",
-	Forbidden:    "forbidden",
-	NotFound:     "not_found",
-	Unknown:      "unknown_handle",
-	TooLarge:     "too_large",
-	Stalled:      "stalled",
-	RateLimited:  "rate_limited",
-	Unavailable:  "unavailable",
-	Timeout:      "timeout",
-	BadReply:     "bad_reply",
-	Full:         "full",
-	Canceled:     "canceled",
+var kindNames = [kindCount]string{
+	Internal:       "internal",
+	Syntax:         "syntax",
+	InvalidRequest: "invalid",
+	BadParams:      "bad_params",
+	NoMethod:       "no_method",
+	Unauthorized:   "unauthorized",
+	Forbidden:      "forbidden",
+	NotFound:       "not_found",
+	UnknownHandle:  "unknown_handle",
+	TooLarge:       "too_large",
+	Stalled:        "stalled",
+	RateLimited:    "rate_limited",
+	Unavailable:    "unavailable",
+	Timeout:        "timeout",
+	BadReply:       "bad_reply",
+	Full:           "full",
+	Canceled:       "canceled",
 }
 
 // String is the kind's name in logs and metric labels.
 func (k Kind) String() string {
-	if k < kinds {
-		return names[k]
+	if k < kindCount {
+		return kindNames[k]
 	}
 	return fmt.Sprintf("kind(%d)", uint8(k))
 }
 
 // Kinds lists every kind, for exhaustive maps and their tests.
 func Kinds() []Kind {
-	all := make([]Kind, 0, kinds)
-	for k := Kind(0); k < kinds; k++ {
+	all := make([]Kind, 0, kindCount)
+	for k := Kind(0); k < kindCount; k++ {
 		all = append(all, k)
 	}
 	return all
@@ -80,11 +80,11 @@ func Kinds() []Kind {
 type Error struct {
 	Kind       Kind
 	Public     string        // the only text a client sees; no internals
-	RetryAfter time.Duration // zero: nothing to say about when
+	RetryAfter time.Duration // zero when not known
 	Err        error         // the cause, for the log; may be nil
 }
 
-// New makes a failure whose public text is all there is to say.
+// New makes an error without a cause.
 func New(k Kind, public string) *Error { return &Error{Kind: k, Public: public} }
 
 // Wrap classifies err and gives it a public text.
@@ -98,7 +98,7 @@ func (e *Error) Error() string {
 	}
 	cause := e.Err.Error()
 	if cause == e.Public || strings.HasPrefix(cause, e.Public+": ") {
-		return cause // it was classified twice, and says so once
+		return cause // classified twice: say it once
 	}
 	return e.Public + ": " + cause
 }
@@ -106,8 +106,8 @@ func (e *Error) Error() string {
 // Unwrap gives errors.Is and errors.As the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// KindOf classifies any error: the outermost [Error] decides, then the context's own
-// errors, and what nobody classified is [Internal].
+// KindOf classifies any error: by the outermost [Error], then by the context's own errors; any other
+// error is [Internal].
 func KindOf(err error) Kind {
 	var e *Error
 	switch {
@@ -121,7 +121,7 @@ func KindOf(err error) Kind {
 	return Internal
 }
 
-// PublicOf is the text a client may see for err; an unclassified error shows nothing of itself.
+// PublicOf is the text that a client may read for err; nothing of an unclassified error.
 func PublicOf(err error) string {
 	var e *Error
 	if errors.As(err, &e) && e.Public != "" {
@@ -130,11 +130,25 @@ func PublicOf(err error) string {
 	return "internal error"
 }
 
-// RetryAfterOf is when it makes sense to try again; zero when nobody said.
+// RetryAfterOf is how long to wait before a retry; zero when not known.
 func RetryAfterOf(err error) time.Duration {
 	var e *Error
 	if errors.As(err, &e) {
 		return e.RetryAfter
 	}
 	return 0
+}
+
+// maxClip is how many bytes [Clip] leaves of a text.
+const maxClip = 128
+
+// Clip shortens a text of unknown origin, such as a name that a client sent, for an error or log message.
+func Clip(s string) string { return ClipTo(s, maxClip) }
+
+// ClipTo is Clip to at most n bytes, and an ellipsis where it cuts. It does not split a character.
+func ClipTo(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	return strings.ToValidUTF8(s[:n], "") + "…"
 }

@@ -18,7 +18,7 @@ func TestKindOf(t *testing.T) {
 	}{
 		{"classified", Wrap(Unavailable, "server is unavailable", cause), Unavailable, "server is unavailable"},
 		{"wrapped", fmt.Errorf("calling x: %w", New(NotFound, "unknown server")), NotFound, "unknown server"},
-		{"nobody's", cause, Internal, "internal error"},
+		{"no fault", cause, Internal, "internal error"},
 		{"canceled", fmt.Errorf("reading: %w", context.Canceled), Canceled, "internal error"},
 		{"deadline", context.DeadlineExceeded, Timeout, "internal error"},
 		{"outermost decides", Wrap(BadReply, "bad", New(NotFound, "inner")), BadReply, "bad"},
@@ -73,5 +73,26 @@ func TestErrorSaysNothingTwice(t *testing.T) {
 		if got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
+	}
+}
+
+func TestClip(t *testing.T) {
+	for _, tt := range []struct {
+		text string
+		n    int
+		want string
+	}{
+		{"", 3, ""},
+		{"abc", 3, "abc"},
+		{"abcd", 3, "abc…"},
+		{"aé", 2, "a…"},
+		{"éé", 3, "é…"},
+	} {
+		if got := ClipTo(tt.text, tt.n); got != tt.want {
+			t.Errorf("ClipTo(%q, %d) = %q, want %q", tt.text, tt.n, got, tt.want)
+		}
+	}
+	if got := Clip(strings.Repeat("x", 200)); got != strings.Repeat("x", 128)+"…" {
+		t.Errorf("Clip of 200 bytes = %q", got)
 	}
 }

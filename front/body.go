@@ -13,61 +13,59 @@ import (
 	"github.com/ctxgate/ctxgate/auth"
 	"github.com/ctxgate/ctxgate/fault"
 	"github.com/ctxgate/ctxgate/internal/membudget"
-	"github.com/ctxgate/ctxgate/internal/slurp"
+	"github.com/ctxgate/ctxgate/internal/readbody"
 )
 
-// requestOverhead is what a request costs beside its body while it waits for a server: the
-// connection's buffers and the stacks of its goroutines, on both sides of the gateway.
+// requestOverhead is the memory of a request beside its body while it waits for a server: connection
+// buffers and goroutine stacks, on both sides of the gateway.
 const requestOverhead = 32 << 10
 
-// unproven is the most bytes of a body that are held before a credential was seen, where one is
-// required.
-const unproven = 256 << 10
+// maxUnauthenticated is how much of a body is held before a credential was found, where one is required.
+const maxUnauthenticated = 256 << 10
 
-// Budgeted gives each request its part of the memory budget, under the name of its caller.
-func Budgeted(budget *membudget.Budget, refuse Refuse) Stage {
+// ChargeMemory opens a scope of the memory budget for each request, in its caller's name.
+func ChargeMemory(budget *membudget.Budget, onError ErrorHandler) Middleware {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			scope := budget.Scope(CallerKey(r.Context()))
 			defer scope.Release()
-			if err := scope.Take(requestOverhead); err != nil {
-				refuse(w, r, err)
+			if err := scope.Reserve(requestOverhead); err != nil {
+				onError(w, r, err)
 				return
 			}
-			next.ServeHTTP(w, r.WithContext(membudget.With(r.Context(), scope)))
+			next.ServeHTTP(w, r.WithContext(membudget.NewContext(r.Context(), scope)))
 		})
 	}
 }
 
-// CallerKey names who holds what a request holds: the caller, at the address it called from. A
-// token may be shared by many, and where none is required everybody is the same caller.
+// CallerKey names the owner of a request's memory: the caller and its remote host. A token may be shared
+// by many clients, and where none is required all are the same caller.
 func CallerKey(ctx context.Context) string {
-	from := ""
-	if r, ok := ctx.Value(requestKey{}).(*request); ok {
-		from = r.from
-	}
-	who, err := auth.From(ctx)
+	caller, err := auth.CallerFrom(ctx)
 	if err != nil {
-		return "unauthenticated@" + from
+		return "unauthenticated@" + remoteHostOf(ctx)
 	}
-	return callerKey(who, from)
+	return callerKey(ctx, caller)
 }
 
-func callerKey(who auth.Caller, from string) string {
-	return who.Tenant() + "/" + who.Subject() + "@" + from
+func callerKey(ctx context.Context, c auth.Caller) string {
+	return c.Tenant() + "/" + c.Subject() + "@" + remoteHostOf(ctx)
 }
 
-// SetCaller says who sent a request whose credential stood in its body.
-func SetCaller(ctx context.Context, who auth.Caller) error {
-	from := ""
-	if r, ok := ctx.Value(requestKey{}).(*request); ok {
-		from = r.from
+func remoteHostOf(ctx context.Context) string {
+	if r, ok := ctx.Value(requestKey{}).(*requestInfo); ok {
+		return r.remoteHost
 	}
-	return membudget.From(ctx).Assign(callerKey(who, from))
+	return ""
 }
 
-// remoteHost is the host of a remote address. Of an IPv6 address the network is meant: whoever
-// has one address of it has all of them.
+// SetMemoryOwner charges the request's memory to a caller whose credential was in the body.
+func SetMemoryOwner(ctx context.Context, caller auth.Caller) error {
+	return membudget.FromContext(ctx).SetCaller(callerKey(ctx, caller))
+}
+
+// remoteHost is the host of a remote address. For IPv6 it is the /64 network, because one client usually
+// has all of its addresses.
 func remoteHost(address string) string {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
@@ -84,67 +82,61 @@ func remoteHost(address string) string {
 	return network.String()
 }
 
-// ReadBody takes a request's body off the wire, at most so many bytes of it, and charges them to
-// the request's part of the memory budget.
+// ReadBody reads a request's body, of at most so many bytes, and charges it to the request's memory
+// scope.
 func ReadBody(w http.ResponseWriter, r *http.Request, most int64) ([]byte, error) {
-	return ReadBodyInto(nil, w, r, most)
-}
-
-// ReadBodyInto is ReadBody with room that is used if the body fits into it.
-func ReadBodyInto(room []byte, w http.ResponseWriter, r *http.Request, most int64) ([]byte, error) {
-	body, err := slurp.Into(room, r.Body, r.ContentLength, most, membudget.From(r.Context()))
+	body, err := readbody.ReadUntrusted(r.Body, r.ContentLength, most, membudget.FromContext(r.Context()))
 	if err != nil {
 		return nil, bodyFault(err)
 	}
-	BodyRead(w)
+	ClearBodyDeadline(w)
 	return body, nil
 }
 
-// ReadMessage is ReadBody where a credential may stand in the body. Of a request that has shown
-// none, where one is required, the first part is read, and the rest only if the credential
-// stands in it.
-func ReadMessage(w http.ResponseWriter, r *http.Request, most int64, gate *auth.Gate) ([]byte, error) {
-	if _, err := auth.From(r.Context()); err == nil || r.ContentLength >= 0 && r.ContentLength <= unproven {
+// ReadBodyWithToken is ReadBody for requests whose credential may be in the body. Of a request that is not
+// authenticated it reads the first part, and the rest only if a valid token is in it.
+func ReadBodyWithToken(w http.ResponseWriter, r *http.Request, most int64, authn *auth.Authenticator) ([]byte, error) {
+	if _, err := auth.CallerFrom(r.Context()); err == nil || r.ContentLength >= 0 && r.ContentLength <= maxUnauthenticated {
 		return ReadBody(w, r, most)
 	}
-	scope := membudget.From(r.Context())
-	if err := scope.Take(unproven); err != nil {
+	scope := membudget.FromContext(r.Context())
+	if err := scope.Reserve(maxUnauthenticated); err != nil {
 		return nil, err
 	}
-	head := make([]byte, unproven)
+	head := make([]byte, maxUnauthenticated)
 	n, err := io.ReadFull(r.Body, head)
 	if (errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)) && r.ContentLength < 0 {
-		BodyRead(w)
+		ClearBodyDeadline(w)
 		return head[:n], nil
 	}
 	if err != nil {
 		return nil, bodyFault(err)
 	}
-	who, err := gate.Find(head)
+	caller, err := authn.FindToken(head)
 	if err != nil {
 		w.Header().Set("WWW-Authenticate", "Bearer")
 		return nil, err
 	}
-	if err := SetCaller(r.Context(), who); err != nil {
+	if err := SetMemoryOwner(r.Context(), caller); err != nil {
 		return nil, err
 	}
-	body, err := slurp.Claimed(io.MultiReader(bytes.NewReader(head), r.Body), r.ContentLength, most, scope)
+	body, err := readbody.ReadUntrusted(io.MultiReader(bytes.NewReader(head), r.Body), r.ContentLength, most, scope)
 	if err != nil {
 		return nil, bodyFault(err)
 	}
-	scope.Give(unproven)
-	BodyRead(w)
+	scope.Free(maxUnauthenticated)
+	ClearBodyDeadline(w)
 	return body, nil
 }
 
-// bodyFault says what went wrong while a body was read.
+// bodyFault classifies an error while reading a body.
 func bodyFault(err error) error {
 	var tooLarge *http.MaxBytesError
-	var told *fault.Error
+	var known *fault.Error
 	switch {
-	case errors.As(err, &told):
-		return told
-	case errors.Is(err, slurp.ErrTooLarge), errors.As(err, &tooLarge):
+	case errors.As(err, &known):
+		return known
+	case errors.Is(err, readbody.ErrTooLarge), errors.As(err, &tooLarge):
 		return fault.Wrap(fault.TooLarge, "the request is too large", err)
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return fault.Wrap(fault.Stalled, "the request did not arrive in time", err)

@@ -16,34 +16,34 @@ import (
 
 const mib = 1 << 20
 
-// counted is a body that says how much of it was read.
-type counted struct {
+// countedBody is a body that counts how much of it was read.
+type countedBody struct {
 	io.Reader
 	read int
 }
 
-func (c *counted) Read(p []byte) (int, error) {
+func (c *countedBody) Read(p []byte) (int, error) {
 	n, err := c.Reader.Read(p)
 	c.read += n
 	return n, err
 }
 
-// post sends a body through the whole chain to a door that reads it, and says how much of it was
+// post sends a body through the whole chain to an endpoint that reads it, and returns how much was
 // read.
 func post(t *testing.T, budget *membudget.Budget, token string, body io.Reader, size int64) (*httptest.ResponseRecorder, int) {
 	t.Helper()
 	cfg := front.Default().HTTP
-	gate := auth.New(auth.Config{Token: secret.Parse(token)})
-	door := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body, err := front.ReadMessage(w, r, int64(cfg.MaxRequestBytes), gate)
+	authn := auth.New(auth.Config{Token: secret.Parse(token)})
+	endpoint := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := front.ReadBodyWithToken(w, r, int64(cfg.MaxRequestBytes), authn)
 		if err != nil {
 			refuse(w, r, err)
 			return
 		}
 		_, _ = w.Write(bytes.ToUpper(body[:5]))
 	})
-	h := front.Wrap(door, front.Chain(gate, front.NewGuard("127.0.0.1:8000", front.HTTP{}), cfg, budget, refuse, func(*http.Request) bool { return true })...)
-	from := &counted{Reader: body}
+	h := front.Wrap(endpoint, front.Chain(authn, front.NewGuard("127.0.0.1:8000", front.HTTP{}), cfg, budget, refuse, func(*http.Request) bool { return true })...)
+	from := &countedBody{Reader: body}
 	r := httptest.NewRequest(http.MethodPost, "http://127.0.0.1:8000/mcp", from)
 	r.ContentLength = size
 	w := httptest.NewRecorder()
@@ -51,8 +51,8 @@ func post(t *testing.T, budget *membudget.Budget, token string, body io.Reader, 
 	return w, from.read
 }
 
-// Where a token is required, who has shown none may make the gateway hold 256 KiB and no more.
-func TestUnprovenBodyIsHeldTo256KiB(t *testing.T) {
+// Where a token is required, a sender without one can make the gateway hold at most 256 KiB.
+func TestUnauthenticatedBodyIsHeldTo256KiB(t *testing.T) {
 	const head = `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"proxy":{"authToken":"hush"},"text":"`
 	long := strings.Repeat("a", 8*mib)
 	for name, c := range map[string]struct {
@@ -84,11 +84,11 @@ func TestUnprovenBodyIsHeldTo256KiB(t *testing.T) {
 	}
 }
 
-// A body that does not fit the budget is refused before it is read, with a time to come back.
+// A body that does not fit the memory budget is refused before it is read, with Retry-After.
 func TestBodyOverTheBudgetIsRefused(t *testing.T) {
 	budget := membudget.New(64 * mib)
 	other := budget.Scope("default/anonymous@192.0.2.1")
-	if err := other.Take(30 * mib); err != nil {
+	if err := other.Reserve(30 * mib); err != nil {
 		t.Fatal(err)
 	}
 	w, read := post(t, budget, "", io.LimitReader(endless{}, 40*mib), 40*mib)
@@ -116,12 +116,12 @@ func (endless) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// A caller is who has a credential, at an address; of IPv6 a whole network counts as one.
+// The key is the credential and the remote host; an IPv6 /64 network counts as one host.
 func TestCallerKey(t *testing.T) {
 	key := func(remote string) (key string) {
-		gate := auth.New(auth.Config{})
+		authn := auth.New(auth.Config{})
 		h := front.Wrap(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { key = front.CallerKey(r.Context()) }),
-			front.Identified, front.Authenticated(gate, refuse, nil))
+			front.RequestID, front.Authenticate(authn, refuse, nil))
 		r := httptest.NewRequest(http.MethodGet, "/", nil)
 		r.RemoteAddr = remote
 		h.ServeHTTP(httptest.NewRecorder(), r)

@@ -18,113 +18,113 @@ import (
 	"github.com/ctxgate/ctxgate/internal/membudget"
 )
 
-// Stage wraps a handler with one concern.
-type Stage func(http.Handler) http.Handler
+// Middleware wraps a handler.
+type Middleware func(http.Handler) http.Handler
 
-// Refuse answers a request that does not reach its door, in the protocol of whoever asked.
-type Refuse func(w http.ResponseWriter, r *http.Request, err error)
+// ErrorHandler writes the error of a request that a middleware rejects, in the client's protocol.
+type ErrorHandler func(w http.ResponseWriter, r *http.Request, err error)
 
-// Chain is what every request passes, outermost first.
-func Chain(gate *auth.Gate, guard *Guard, cfg HTTP, budget *membudget.Budget, refuse Refuse, reads Reads) []Stage {
-	return []Stage{
-		Identified,                         // an id for the log and for the client
-		Logged,                             // one line a request, whatever becomes of it
-		Recovered(refuse),                  // a panic ends this request only
-		Direct(refuse),                     // a path is what it says
-		guard.Stage(refuse),                // no page of a browser that was not invited
-		Authenticated(gate, refuse, reads), // who is calling
-		Budgeted(budget, refuse),           // what it may hold in memory
-		Limited(cfg),                       // no endless body, no endless wait for one
+// Chain lists the middleware that every request passes, outermost first.
+func Chain(authn *auth.Authenticator, guard *Guard, cfg HTTP, budget *membudget.Budget, onError ErrorHandler, inBody TokenInBody) []Middleware {
+	return []Middleware{
+		RequestID,                            // an id for the log and for the client
+		AccessLog,                            // one line per request, also for rejected ones
+		Recover(onError),                     // a panic ends this request only
+		RequireCleanPath(onError),            // no empty or dotted path segments
+		guard.Protect(onError),               // no web pages of unknown origins
+		Authenticate(authn, onError, inBody), // who is calling
+		ChargeMemory(budget, onError),        // a share of the memory budget
+		LimitBody(cfg),                       // bounds the body's size and its time to arrive
 	}
 }
 
-// Wrap puts the stages around a handler.
-func Wrap(h http.Handler, stages ...Stage) http.Handler {
-	for i := len(stages) - 1; i >= 0; i-- {
-		h = stages[i](h)
+// Wrap applies middleware to a handler, the first outermost.
+func Wrap(h http.Handler, chain ...Middleware) http.Handler {
+	for i := len(chain) - 1; i >= 0; i-- {
+		h = chain[i](h)
 	}
 	return h
 }
 
 type requestKey struct{}
 
-// request is what the chain knows of a request beyond its headers.
-type request struct {
-	id   string
-	from string // the address it came from
-	door any    // what the door wants to have at hand when it must refuse
+// requestInfo is what the chain knows of a request beyond its headers.
+type requestInfo struct {
+	id           string
+	remoteHost   string
+	errorContext any
 
-	mu    sync.Mutex  // messages of a batch are served beside each other
-	attrs []slog.Attr // what the door has to say in the request's log line
+	mu    sync.Mutex  // messages of a batch are served concurrently
+	attrs []slog.Attr // of the endpoint, for the request's log line
 }
 
-// Remember keeps what a door knows of a request, for the refusal it may come to.
-func Remember(ctx context.Context, v any) {
-	if r, ok := ctx.Value(requestKey{}).(*request); ok {
-		r.door = v
+// SetErrorContext stores what an endpoint needs to write an error for this request.
+func SetErrorContext(ctx context.Context, v any) {
+	if r, ok := ctx.Value(requestKey{}).(*requestInfo); ok {
+		r.errorContext = v
 	}
 }
 
-// Remembered is what Remember kept; nil when it kept nothing.
-func Remembered(ctx context.Context) any {
-	if r, ok := ctx.Value(requestKey{}).(*request); ok {
-		return r.door
+// ErrorContext is what SetErrorContext stored; nil when it stored nothing.
+func ErrorContext(ctx context.Context) any {
+	if r, ok := ctx.Value(requestKey{}).(*requestInfo); ok {
+		return r.errorContext
 	}
 	return nil
 }
 
-// Note adds to the request's log line.
-func Note(ctx context.Context, attrs ...slog.Attr) {
-	if r, ok := ctx.Value(requestKey{}).(*request); ok {
+// AddLogAttrs adds attributes to the request's log line.
+func AddLogAttrs(ctx context.Context, attrs ...slog.Attr) {
+	if r, ok := ctx.Value(requestKey{}).(*requestInfo); ok {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.attrs = append(r.attrs, attrs...)
 	}
 }
 
-// Call begins the log line of a call that does not come over HTTP. Note adds to it, and the function
-// it gives writes it.
-func Call(ctx context.Context, attrs ...slog.Attr) (context.Context, func(more ...slog.Attr)) {
-	start, req := time.Now(), &request{id: rand.Text()[:16]}
-	ctx = context.WithValue(ctx, requestKey{}, req)
+// StartCallLog starts the log line of a call that does not come over HTTP. AddLogAttrs adds to it, and the
+// returned function writes it.
+func StartCallLog(ctx context.Context, attrs ...slog.Attr) (context.Context, func(more ...slog.Attr)) {
+	start, info := time.Now(), &requestInfo{id: rand.Text()[:16]}
+	ctx = context.WithValue(ctx, requestKey{}, info)
 	return ctx, func(more ...slog.Attr) {
 		if !slog.Default().Enabled(ctx, slog.LevelInfo) {
 			return
 		}
 		attrs = append(attrs, slog.Duration("took", time.Since(start).Round(time.Microsecond)))
-		slog.LogAttrs(ctx, slog.LevelInfo, "request", slices.Concat(attrs, more, req.noted())...)
+		slog.LogAttrs(ctx, slog.LevelInfo, "request", slices.Concat(attrs, more, info.logAttrs())...)
 	}
 }
 
-// noted is what goes into the log line besides what every request has.
-func (r *request) noted() []slog.Attr {
+// logAttrs are the attributes of this request in its log line.
+func (r *requestInfo) logAttrs() []slog.Attr {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return append([]slog.Attr{slog.String("request", r.id)}, r.attrs...)
 }
 
-// Identified gives each request an id of our own: one from outside could be anything.
-func Identified(next http.Handler) http.Handler {
+// RequestID gives each request a new id; ids from outside are not trusted.
+func RequestID(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		req := &request{id: rand.Text()[:16], from: remoteHost(r.RemoteAddr)}
-		w.Header().Set("X-Request-Id", req.id)
-		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), requestKey{}, req)))
+		info := &requestInfo{id: rand.Text()[:16], remoteHost: remoteHost(r.RemoteAddr)}
+		w.Header().Set("X-Request-Id", info.id)
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), requestKey{}, info)))
 	})
 }
 
-// Logged writes one line a request. Bodies, credentials and query strings are never in it.
-func Logged(next http.Handler) http.Handler {
+// AccessLog writes one line per request. Bodies, credentials and query strings are never in it.
+func AccessLog(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		start := time.Now()
-		rec := &recorder{ResponseWriter: w, status: http.StatusOK}
-		defer func() { logLine(r, rec, time.Since(start)) }() // a reply that is cut short is logged too
+		rec := &responseRecorder{ResponseWriter: w, status: http.StatusOK}
+		defer func() { logRequest(r, rec, time.Since(start)) }() // also after a panic
 		next.ServeHTTP(rec, r)
 	})
 }
 
-func logLine(r *http.Request, rec *recorder, took time.Duration) {
+func logRequest(r *http.Request, rec *responseRecorder, took time.Duration) {
 	level := slog.LevelInfo
-	if probes[r.URL.Path] && rec.status == http.StatusOK {
+	if probePaths[r.URL.Path] && rec.status == http.StatusOK {
 		level = slog.LevelDebug
 	}
 	if !slog.Default().Enabled(r.Context(), level) {
@@ -134,40 +134,40 @@ func logLine(r *http.Request, rec *recorder, took time.Duration) {
 		slog.String("method", r.Method), slog.String("path", r.URL.Path), slog.Int("status", rec.status),
 		slog.Duration("took", took.Round(time.Microsecond)), slog.Int64("bytes", rec.bytes),
 	}
-	if req, ok := r.Context().Value(requestKey{}).(*request); ok {
-		attrs = append(attrs, req.noted()...)
+	if info, ok := r.Context().Value(requestKey{}).(*requestInfo); ok {
+		attrs = append(attrs, info.logAttrs()...)
 	}
 	slog.LogAttrs(r.Context(), level, "request", attrs...)
 }
 
-// probes come every few seconds for as long as the process lives; only their failures are news.
-var probes = map[string]bool{"/healthz": true, "/readyz": true, "/metrics": true}
+// probePaths are requested every few seconds; only their failures are worth a line.
+var probePaths = map[string]bool{"/healthz": true, "/readyz": true, "/metrics": true}
 
-// recorder remembers what was answered.
-type recorder struct {
+// responseRecorder records the status and size of a reply.
+type responseRecorder struct {
 	http.ResponseWriter
-	status int
-	bytes  int64
-	begun  bool
+	status  int
+	bytes   int64
+	started bool
 }
 
-func (r *recorder) WriteHeader(status int) {
-	r.status, r.begun = status, true
+func (r *responseRecorder) WriteHeader(status int) {
+	r.status, r.started = status, true
 	r.ResponseWriter.WriteHeader(status)
 }
 
-func (r *recorder) Write(p []byte) (int, error) {
-	r.begun = true
+func (r *responseRecorder) Write(p []byte) (int, error) {
+	r.started = true
 	n, err := r.ResponseWriter.Write(p)
 	r.bytes += int64(n)
 	return n, err
 }
 
 // Unwrap lets http.ResponseController reach the connection.
-func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
+func (r *responseRecorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 
-// Recovered turns a panic into an internal error and a log entry with its stack.
-func Recovered(refuse Refuse) Stage {
+// Recover turns a panic into an internal error, and logs its stack.
+func Recover(onError ErrorHandler) Middleware {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			defer func() {
@@ -176,27 +176,27 @@ func Recovered(refuse Refuse) Stage {
 					return
 				}
 				if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
-					panic(p) // net/http's own way to cut a reply short
+					panic(p) // net/http's way to abort a reply
 				}
 				slog.ErrorContext(r.Context(), "a request panicked", "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
-				if rec, ok := w.(*recorder); ok && rec.begun {
-					panic(http.ErrAbortHandler) // half a reply is out: cut it, do not add to it
+				if rec, ok := w.(*responseRecorder); ok && rec.started {
+					panic(http.ErrAbortHandler) // part of the reply was sent: abort it
 				}
-				refuse(w, r, fault.New(fault.Internal, "internal error"))
+				onError(w, r, fault.New(fault.Internal, "internal error"))
 			}()
 			next.ServeHTTP(w, r)
 		})
 	}
 }
 
-// Direct refuses a path with empty or dotted segments. http.ServeMux would answer it with a
-// redirect, which is no answer in any protocol spoken here.
-func Direct(refuse Refuse) Stage {
+// RequireCleanPath rejects a path with empty or dotted segments. http.ServeMux would answer with a
+// redirect, which MCP and LLM clients do not expect.
+func RequireCleanPath(onError ErrorHandler) Middleware {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			asked, clean := r.URL.Path, path.Clean(r.URL.Path)
-			if asked != clean && (clean == "/" || asked != clean+"/") {
-				refuse(w, r, fault.New(fault.NotFound, "there is nothing at this path"))
+			clean := path.Clean(r.URL.Path)
+			if r.URL.Path != clean && (clean == "/" || r.URL.Path != clean+"/") {
+				onError(w, r, fault.New(fault.NotFound, "there is nothing at this path"))
 				return
 			}
 			next.ServeHTTP(w, r)
@@ -204,50 +204,81 @@ func Direct(refuse Refuse) Stage {
 	}
 }
 
-// Reads says of which requests the door itself looks for credentials, in the message. A request
-// that has none in its headers gets there without a caller, and no further than the door allows.
-type Reads func(r *http.Request) bool
+// TokenInBody reports whether the endpoint of a request looks for credentials in the body. Such a request
+// without credentials in its headers reaches its endpoint unauthenticated; the endpoint must
+// authenticate it.
+type TokenInBody func(r *http.Request) bool
 
-// Authenticated lets in who the gate knows.
-func Authenticated(gate *auth.Gate, refuse Refuse, reads Reads) Stage {
+// Authenticate adds the caller to the context, or rejects the request.
+func Authenticate(authn *auth.Authenticator, onError ErrorHandler, inBody TokenInBody) Middleware {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			who, err := gate.Identify(r)
-			if err != nil && auth.Silent(r) && reads != nil && reads(r) {
+			caller, err := authn.Authenticate(r)
+			if err != nil && auth.HasNoCredential(r) && inBody != nil && inBody(r) {
 				next.ServeHTTP(w, r)
 				return
 			}
 			if err != nil {
 				w.Header().Set("WWW-Authenticate", "Bearer")
-				refuse(w, r, err)
+				onError(w, r, err)
 				return
 			}
-			next.ServeHTTP(w, r.WithContext(auth.With(r.Context(), who)))
+			next.ServeHTTP(w, r.WithContext(auth.WithCaller(r.Context(), caller)))
 		})
 	}
 }
 
-// Limited bounds a request's body in size and in time.
-func Limited(cfg HTTP) Stage {
+// LimitBody bounds the size of a request's body and its time to arrive.
+func LimitBody(cfg HTTP) Middleware {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			r.Body = http.MaxBytesReader(w, r.Body, int64(cfg.MaxRequestBytes))
-			// A connection that knows no deadlines, as in a test, has no slow peer either.
-			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(allowance(cfg, r.ContentLength)))
+			// The error says that the connection has no deadlines, as in tests.
+			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(transferTimeout(cfg, r.ContentLength)))
 			next.ServeHTTP(w, r)
 		})
 	}
 }
 
-// BeginReply sets the time a client has to take a reply of this size.
-func BeginReply(w http.ResponseWriter, cfg HTTP, size int64) {
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(allowance(cfg, size)))
+// SetReplyDeadline limits the time that a client may take to read a reply of this size.
+func SetReplyDeadline(w http.ResponseWriter, cfg HTTP, size int64) {
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(transferTimeout(cfg, size)))
 }
 
-// BodyRead ends the time limit on a request's body: a call may take as long as its server needs.
-func BodyRead(w http.ResponseWriter) { _ = http.NewResponseController(w).SetReadDeadline(time.Time{}) }
+// ClearBodyDeadline removes the time limit of the body: a call may take as long as its server needs.
+func ClearBodyDeadline(w http.ResponseWriter) {
+	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
+}
 
-// allowance is the configured time and a second for each MiB.
-func allowance(cfg HTTP, size int64) time.Duration {
+// transferTimeout is the configured time plus a second for each MiB.
+func transferTimeout(cfg HTTP, size int64) time.Duration {
 	return cfg.BodyTimeout.D() + time.Duration(max(size, 0)>>20)*time.Second
+}
+
+// HTTPStatus is the HTTP status of a failure. The contract requires 502 where the failure is the gateway's
+// or the server's (G5).
+func HTTPStatus(k fault.Kind) int {
+	switch k {
+	case fault.Syntax, fault.InvalidRequest, fault.BadParams:
+		return http.StatusBadRequest
+	case fault.Unauthorized:
+		return http.StatusUnauthorized
+	case fault.Forbidden:
+		return http.StatusForbidden
+	case fault.NotFound, fault.UnknownHandle, fault.NoMethod:
+		return http.StatusNotFound
+	case fault.TooLarge:
+		return http.StatusRequestEntityTooLarge
+	case fault.Stalled:
+		return http.StatusRequestTimeout
+	case fault.RateLimited:
+		return http.StatusTooManyRequests
+	case fault.Full:
+		return http.StatusServiceUnavailable
+	case fault.Canceled:
+		return 499 // only for the log: the client is gone
+	case fault.Internal, fault.Unavailable, fault.Timeout, fault.BadReply:
+		return http.StatusBadGateway
+	}
+	return http.StatusBadGateway
 }

@@ -24,22 +24,22 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// refuse is a door's refusal in the plainest protocol: the kind's name.
+// refuse writes an error as the name of its kind.
 func refuse(w http.ResponseWriter, r *http.Request, err error) {
-	front.Note(r.Context(), slog.String("fault", fault.KindOf(err).String()))
-	w.WriteHeader(front.Status(fault.KindOf(err)))
+	front.AddLogAttrs(r.Context(), slog.String("fault", fault.KindOf(err).String()))
+	w.WriteHeader(front.HTTPStatus(fault.KindOf(err)))
 	_, _ = io.WriteString(w, fault.KindOf(err).String())
 }
 
-// chained is a handler behind the whole chain, with the token "hush" on a loopback listener.
+// chained wraps a handler in the whole chain, with the token "hush" and a loopback listener.
 func chained(h http.HandlerFunc) http.Handler {
 	cfg := front.Default().HTTP
 	cfg.MaxRequestBytes = 10
-	gate := auth.New(auth.Config{Token: secret.Parse("hush")})
-	return front.Wrap(h, front.Chain(gate, front.NewGuard("127.0.0.1:8000", front.HTTP{}), cfg, nil, refuse, nil)...)
+	authn := auth.New(auth.Config{Token: secret.Parse("hush")})
+	return front.Wrap(h, front.Chain(authn, front.NewGuard("127.0.0.1:8000", front.HTTP{}), cfg, nil, refuse, nil)...)
 }
 
-// logged catches the log of a test.
+// logged captures the log of a test.
 func logged(t *testing.T, handler func(io.Writer, *slog.HandlerOptions) slog.Handler) *bytes.Buffer {
 	t.Helper()
 	var buf bytes.Buffer
@@ -52,7 +52,7 @@ func logged(t *testing.T, handler func(io.Writer, *slog.HandlerOptions) slog.Han
 func asJSON(w io.Writer, o *slog.HandlerOptions) slog.Handler { return slog.NewJSONHandler(w, o) }
 func asText(w io.Writer, o *slog.HandlerOptions) slog.Handler { return slog.NewTextHandler(w, o) }
 
-// Whoever is refused by two stages hears of the outer one.
+// A request that two middlewares would reject gets the error of the outer one.
 func TestChainOrder(t *testing.T) {
 	for name, tt := range map[string]struct {
 		host, token, body string
@@ -60,12 +60,12 @@ func TestChainOrder(t *testing.T) {
 		status            int
 		want              string
 	}{
-		"let in":                 {"localhost", "hush", "short", false, 200, "served as default"},
-		"host before token":      {"evil.example", "wrong", "too long a body", true, 403, "forbidden"},
-		"token before body":      {"localhost", "wrong", "too long a body", true, 401, "unauthorized"},
-		"body before door":       {"localhost", "hush", "too long a body", false, 413, "too_large"},
-		"a panic of the door":    {"localhost", "hush", "short", true, 502, "internal"},
-		"a panic nobody reaches": {"localhost", "", "short", true, 401, "unauthorized"},
+		"let in":                  {"localhost", "hush", "short", false, 200, "served as default"},
+		"host before token":       {"evil.example", "wrong", "too long a body", true, 403, "forbidden"},
+		"token before body":       {"localhost", "wrong", "too long a body", true, 401, "unauthorized"},
+		"body before endpoint":    {"localhost", "hush", "too long a body", false, 413, "too_large"},
+		"a panic of the endpoint": {"localhost", "hush", "short", true, 502, "internal"},
+		"an unreachable panic":    {"localhost", "", "short", true, 401, "unauthorized"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			log := logged(t, asJSON)
@@ -77,7 +77,7 @@ func TestChainOrder(t *testing.T) {
 				if tt.boom {
 					panic("boom")
 				}
-				who, err := auth.From(r.Context())
+				who, err := auth.CallerFrom(r.Context())
 				if err != nil {
 					t.Error(err)
 				}
@@ -103,9 +103,9 @@ func TestChainOrder(t *testing.T) {
 	}
 }
 
-func TestWrapPutsTheFirstStageOutside(t *testing.T) {
+func TestWrapPutsTheFirstOutside(t *testing.T) {
 	var order []string
-	stage := func(name string) front.Stage {
+	mark := func(name string) front.Middleware {
 		return func(next http.Handler) http.Handler {
 			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				order = append(order, name)
@@ -113,15 +113,15 @@ func TestWrapPutsTheFirstStageOutside(t *testing.T) {
 			})
 		}
 	}
-	h := front.Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { order = append(order, "door") }), stage("a"), stage("b"))
+	h := front.Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { order = append(order, "endpoint") }), mark("a"), mark("b"))
 	h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil))
-	if got := strings.Join(order, " "); got != "a b door" {
+	if got := strings.Join(order, " "); got != "a b endpoint" {
 		t.Errorf("got %s", got)
 	}
 }
 
-func TestRequestIDIsOurOwn(t *testing.T) {
-	h := front.Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), front.Identified)
+func TestRequestIDIsNew(t *testing.T) {
+	h := front.Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), front.RequestID)
 	seen := map[string]bool{"": true, "theirs": true}
 	for range 100 {
 		w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil)
@@ -135,13 +135,13 @@ func TestRequestIDIsOurOwn(t *testing.T) {
 	}
 }
 
-// A panic is logged with its stack and shown as nothing but an internal error.
+// A panic is logged with its stack; the client sees only an internal error.
 func TestPanicIsRecovered(t *testing.T) {
 	for name, p := range map[string]any{"text": "canary", "error": errors.New("canary"), "fault": fault.New(fault.NotFound, "canary")} {
 		t.Run(name, func(t *testing.T) {
 			log := logged(t, asJSON)
 			w := httptest.NewRecorder()
-			h := front.Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(p) }), front.Recovered(refuse))
+			h := front.Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(p) }), front.Recover(refuse))
 			h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
 			if w.Code != http.StatusBadGateway || w.Body.String() != "internal" {
 				t.Errorf("got %d %q", w.Code, w.Body)
@@ -154,7 +154,7 @@ func TestPanicIsRecovered(t *testing.T) {
 }
 
 func TestAbortIsNotRecovered(t *testing.T) {
-	h := front.Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }), front.Recovered(refuse))
+	h := front.Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }), front.Recover(refuse))
 	defer func() {
 		if err, _ := recover().(error); !errors.Is(err, http.ErrAbortHandler) {
 			t.Errorf("got %v, want http.ErrAbortHandler", err)
@@ -163,12 +163,12 @@ func TestAbortIsNotRecovered(t *testing.T) {
 	h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil))
 }
 
-// A reply that is cut by a panic must not look whole to the client.
+// A reply that is cut by a panic must not look complete to the client.
 func TestPanicInsideAReplyCutsIt(t *testing.T) {
 	srv := httptest.NewServer(front.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "half of a re")
 		panic("boom")
-	}), front.Identified, front.Logged, front.Recovered(refuse)))
+	}), front.RequestID, front.AccessLog, front.Recover(refuse)))
 	defer srv.Close()
 	resp, err := srv.Client().Get(srv.URL)
 	if err != nil {
@@ -185,7 +185,7 @@ func TestLogLine(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			log := logged(t, handler)
 			h := chained(func(w http.ResponseWriter, r *http.Request) {
-				front.Note(r.Context(), slog.String("server", "srv1"))
+				front.AddLogAttrs(r.Context(), slog.String("server", "srv1"))
 				w.WriteHeader(http.StatusTeapot)
 				_, _ = io.WriteString(w, "12345")
 			})
@@ -224,7 +224,7 @@ func TestLogLine(t *testing.T) {
 	}
 }
 
-// Probes come every few seconds: only their failures are worth a line at INFO.
+// Probes come every few seconds: only their failures are logged at INFO.
 func TestProbesAreLoggedQuietly(t *testing.T) {
 	for _, tt := range []struct {
 		path   string
@@ -235,7 +235,7 @@ func TestProbesAreLoggedQuietly(t *testing.T) {
 		{"/readyz", 503, "INFO"}, {"/metrics", 401, "INFO"}, {"/x", 200, "INFO"},
 	} {
 		log := logged(t, asJSON)
-		h := front.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(tt.status) }), front.Logged)
+		h := front.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(tt.status) }), front.AccessLog)
 		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, tt.path, nil))
 		if !strings.Contains(log.String(), `"level":"`+tt.want+`"`) {
 			t.Errorf("%s %d: got %s, want level %s", tt.path, tt.status, log, tt.want)
@@ -243,22 +243,22 @@ func TestProbesAreLoggedQuietly(t *testing.T) {
 	}
 }
 
-func TestNoteOutsideAChain(*testing.T) {
-	front.Note(context.Background(), slog.String("nobody", "listens")) // must not panic
+func TestAddLogAttrsOutsideAChain(*testing.T) {
+	front.AddLogAttrs(context.Background(), slog.String("key", "value")) // must not panic
 }
 
-func TestStatusOfEveryKind(t *testing.T) {
+func TestHTTPStatusOfEveryKind(t *testing.T) {
 	want := map[fault.Kind]int{
-		fault.Internal: 502, fault.Syntax: 400, fault.Invalid: 400, fault.BadParams: 400, fault.NoMethod: 404, fault.Unauthorized: 401, fault.Forbidden: 403,
-		fault.NotFound: 404, fault.Unknown: 404, fault.TooLarge: 413, fault.Stalled: 408, fault.RateLimited: 429, fault.Unavailable: 502,
+		fault.Internal: 502, fault.Syntax: 400, fault.InvalidRequest: 400, fault.BadParams: 400, fault.NoMethod: 404, fault.Unauthorized: 401, fault.Forbidden: 403,
+		fault.NotFound: 404, fault.UnknownHandle: 404, fault.TooLarge: 413, fault.Stalled: 408, fault.RateLimited: 429, fault.Unavailable: 502,
 		fault.Timeout: 502, fault.BadReply: 502, fault.Full: 503, fault.Canceled: 499,
 	}
 	for _, k := range fault.Kinds() {
-		if w, ok := want[k]; !ok || front.Status(k) != w {
-			t.Errorf("%s: got %d, want %d", k, front.Status(k), w)
+		if w, ok := want[k]; !ok || front.HTTPStatus(k) != w {
+			t.Errorf("%s: got %d, want %d", k, front.HTTPStatus(k), w)
 		}
 	}
-	if got := front.Status(fault.Kind(200)); got != 502 {
+	if got := front.HTTPStatus(fault.Kind(200)); got != 502 {
 		t.Errorf("an unknown kind: got %d, want 502", got)
 	}
 }

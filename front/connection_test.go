@@ -12,8 +12,8 @@ import (
 	"github.com/ctxgate/ctxgate/internal/membudget"
 )
 
-// Requests of one connection have its name, those of another have another, and the end of a
-// connection is noticed; over HTTP/1.1 and HTTP/2.
+// Requests of one connection share its name, no two connections have the same, and the context ends with
+// the connection; over HTTP/1.1 and HTTP/2.
 func TestConnections(t *testing.T) {
 	type seen struct {
 		name string
@@ -68,7 +68,7 @@ func TestConnections(t *testing.T) {
 	}
 }
 
-// I12: connections take from the memory budget while they are open, and those beyond it are closed.
+// I12: open connections are charged to the memory budget, and those beyond it are closed.
 func TestConnectionsAreBounded(t *testing.T) {
 	budget := membudget.New(1 << 20)
 	l, err := front.Listen(t.Context(), "127.0.0.1:0", front.Default().HTTP, budget, http.NotFoundHandler())
@@ -104,7 +104,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 		t.Errorf("%d bytes are held for connections that are closed", held)
 	}
 	if !works() {
-		t.Error("no connection is taken though all are closed")
+		t.Error("no connection is accepted although all are closed")
 	}
 	_ = open[len(open)-1].Close()
 	if err := l.Drain(); err != nil {

@@ -1,13 +1,17 @@
-// Package front is the house's front: listeners with limits, the chain every HTTP request
-// passes (chain.go), who may be a browser's page (guard.go), health (health.go), and an orderly
-// end (drain in this file). It does not know what is served: app mounts the doors.
+// Package front opens the listeners and runs the middleware that every HTTP request passes. It does not
+// know what is served: app mounts the endpoints.
 //
-// A refusal of the chain is handed to the function app gave it, so that every failure a client
-// sees is in that client's protocol. A panic ends the request it happened in and nothing else.
+// Path through the files: front.go has the configuration, the listeners and their shutdown, chain.go
+// lists the middleware in order, guard.go protects against web pages, body.go reads request bodies
+// within the memory budget, health.go answers health checks and swaps handlers on reload.
+//
+// When a middleware rejects a request, it calls the ErrorHandler that app passed, so that every error is
+// written in the client's protocol. A panic ends only the request it happened in.
 package front
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -15,6 +19,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -22,58 +27,58 @@ import (
 	"github.com/ctxgate/ctxgate/internal/unit"
 )
 
-// Config is the main listener and the limits of HTTP.
+// Config is the main listener and the HTTP limits.
 type Config struct {
 	// The address of the main listener. Default "127.0.0.1:8000"; empty means none.
 	Listen string `key:"listen" reload:"restart"`
 
-	// The URL at which browsers reach the main listener, where that is not its address: a page of
-	// an authorization server sends them to <public_url>/oauth/callback. Default empty:
-	// http:// and the listener's address.
+	// The URL at which browsers reach the main listener, if it is not the listener's address:
+	// authorization servers redirect them to <public_url>/oauth/callback. Default empty: http:// and
+	// the listener's address.
 	PublicURL string `key:"public_url" reload:"restart"`
 
-	// Serve everybody where the main listener is not on a loopback address and no auth_token is set.
+	// Serve everybody, although the main listener is not on a loopback address and no auth_token is set.
 	// Default false: such a gateway does not start. The variable CTXGATE_ANONYMOUS=1 sets it too.
 	Anonymous bool `key:"anonymous"`
 
-	// Limits of HTTP, for every listener.
+	// Limits for every listener.
 	HTTP HTTP `key:"http"`
 }
 
 // HTTP holds the limits of a listener.
 type HTTP struct {
-	// The host names under which every listener may be asked, with a port or for any; loopback names and
-	// the address itself always work. Default none: a listener on a loopback address then answers to those
-	// alone, so that a page that points its own name at this machine is refused; one beyond loopback answers
-	// to any name, but not to web pages under it.
+	// The host names that requests to any listener may use (the Host header), with or without a port;
+	// loopback names and the listener's own address always work. Default none: a listener on a loopback
+	// address accepts only those, which stops web pages that point their own name at this machine (DNS
+	// rebinding); a listener beyond loopback accepts any name, but no web pages under it.
 	AllowedHosts []string `key:"allowed_hosts"`
 
 	// The origins of web pages, such as "https://app.example.com", that may use every listener and read the
-	// replies (CORS). Default none: a request whose Origin is not its Host is refused unless its Content-Type
-	// is application/json, which browsers do not send to other origins without asking first.
+	// replies (CORS). Default none: a request whose Origin is not its Host is rejected unless its
+	// Content-Type is application/json, which browsers send to other origins only after a preflight.
 	AllowedOrigins []string `key:"allowed_origins"`
 
-	// The largest request body; a size. Default 64MiB. Zero is refused.
+	// The largest request body; a size. Default 64MiB. Must be positive.
 	MaxRequestBytes unit.Bytes `key:"max_request_bytes"`
 
-	// The largest request head; a size. Default 64KiB. Zero is refused.
+	// The largest request line and headers together; a size. Default 64KiB. Must be positive.
 	MaxHeaderBytes unit.Bytes `key:"max_header_bytes" reload:"restart"`
 
-	// The longest a request head may take to arrive; a duration. Default 10s. Zero is refused.
+	// How long the request line and headers may take to arrive; a duration. Default 10s. Must be positive.
 	HeaderTimeout unit.Duration `key:"header_timeout" reload:"restart"`
 
-	// The longest a request body may take to arrive, and a reply to be taken; a duration, plus a
-	// second for each MiB. Default 60s. Zero is refused.
+	// How long a request body may take to arrive, and a client to read a reply; a duration. A second is
+	// added for each MiB. Default 60s. Must be positive.
 	BodyTimeout unit.Duration `key:"body_timeout"`
 
-	// How long an idle connection is kept; a duration. Default 2m.
+	// How long an idle connection stays open; a duration. Default 2m.
 	IdleTimeout unit.Duration `key:"idle_timeout" reload:"restart"`
 
-	// How long to go on serving after readiness is withdrawn at shutdown, so that load balancers
-	// notice; a duration. Default 0.
+	// How long to keep serving at shutdown after /readyz reports draining, so that load balancers notice;
+	// a duration. Default 0.
 	DrainDelay unit.Duration `key:"drain_delay"`
 
-	// How long calls under way may take to finish at shutdown; a duration. Default 15s.
+	// How long calls in flight may take to finish at shutdown; a duration. Default 15s.
 	DrainGrace unit.Duration `key:"drain_grace"`
 }
 
@@ -117,30 +122,30 @@ func (c Config) Validate() []error {
 		}
 	}
 	for i, host := range c.HTTP.AllowedHosts {
-		if err := checkHost(host); err != nil {
+		if err := validateHost(host); err != nil {
 			problems = append(problems, fmt.Errorf("http.allowed_hosts[%d]: %w", i, err))
 		}
 	}
 	for i, origin := range c.HTTP.AllowedOrigins {
-		if err := checkOrigin(origin); err != nil {
+		if err := validateOrigin(origin); err != nil {
 			problems = append(problems, fmt.Errorf("http.allowed_origins[%d]: %w", i, err))
 		}
 	}
 	return problems
 }
 
-// CheckExposed refuses a main listener that everybody in the network can reach without a credential,
-// unless the operator says that this is meant.
+// CheckExposed rejects a main listener that everybody in the network can use without a credential,
+// unless the operator allows it explicitly.
 func (c Config) CheckExposed(authenticated bool) error {
-	known := CheckAddress(c.Listen) == nil // what is no address is told by Validate
-	if !known || IsLocal(c.Listen) || authenticated || c.Anonymous {
+	isAddress := CheckAddress(c.Listen) == nil // Validate reports other texts
+	if !isAddress || IsLoopbackAddress(c.Listen) || authenticated || c.Anonymous {
 		return nil
 	}
-	return errors.New("listen: beyond loopback whoever can reach " + c.Listen +
-		" may use every server, and every provider with its configured key: set auth_token, or anonymous = true (CTXGATE_ANONYMOUS=1) if that is meant")
+	return errors.New("listen: " + c.Listen + " is not a loopback address and auth_token is not set, so everybody who can reach it " +
+		"could use every server, and every provider with its configured key: set auth_token, or anonymous = true (CTXGATE_ANONYMOUS=1) to allow that")
 }
 
-// CheckAddress refuses what is not host:port.
+// CheckAddress rejects texts that are not host:port.
 func CheckAddress(s string) error {
 	_, port, err := net.SplitHostPort(s)
 	if n, bad := strconv.ParseUint(port, 10, 16); err != nil || bad != nil || strconv.FormatUint(n, 10) != port {
@@ -149,27 +154,31 @@ func CheckAddress(s string) error {
 	return nil
 }
 
-// Listener is one open address and the server behind it.
+// Listener is one open address and its HTTP server.
 type Listener struct {
 	net.Listener
 	server *http.Server
-	grace  atomic.Int64 // how long Drain lets calls finish, as a time.Duration
+	grace  atomic.Int64 // a time.Duration
 }
 
-// SetGrace says how long Drain lets calls finish.
-func (l *Listener) SetGrace(d time.Duration) { l.grace.Store(int64(d)) }
+// SetDrainGrace sets how long Drain lets calls finish.
+func (l *Listener) SetDrainGrace(d time.Duration) { l.grace.Store(int64(d)) }
 
-// Listen opens an address. Connections are taken when Serve runs; each takes its part of the memory
-// budget.
+// Listen opens an address. Serve accepts connections; each is charged to the memory budget.
 func Listen(ctx context.Context, address string, cfg HTTP, budget *membudget.Budget, handler http.Handler) (*Listener, error) {
 	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if err != nil {
 		return nil, fmt.Errorf("opening a listener: %w", err)
 	}
+	return NewListener(ln, cfg, budget, handler), nil
+}
+
+// NewListener is Listen for an address that is open already.
+func NewListener(ln net.Listener, cfg HTTP, budget *membudget.Budget, handler http.Handler) *Listener {
 	protocols := &http.Protocols{}
 	protocols.SetHTTP1(true)
-	protocols.SetUnencryptedHTTP2(true) // many calls over few connections, from a load balancer
-	open := &connections{budget: budget}
+	protocols.SetUnencryptedHTTP2(true) // load balancers send many calls over few connections
+	conns := &connections{budget: budget}
 	l := &Listener{
 		Listener: ln,
 		server: &http.Server{
@@ -179,16 +188,19 @@ func Listen(ctx context.Context, address string, cfg HTTP, budget *membudget.Bud
 			ReadHeaderTimeout: cfg.HeaderTimeout.D(),
 			IdleTimeout:       cfg.IdleTimeout.D(),
 			MaxHeaderBytes:    int(cfg.MaxHeaderBytes),
-			ConnContext:       open.begin,
-			ConnState:         open.changed,
+			ConnContext:       conns.onOpen,
+			ConnState:         conns.onStateChange,
 			ErrorLog:          slog.NewLogLogger(slog.Default().Handler(), slog.LevelDebug),
 		},
 	}
-	l.SetGrace(cfg.DrainGrace.D())
-	return l, nil
+	l.SetDrainGrace(cfg.DrainGrace.D())
+	return l
 }
 
-// Serve takes connections until Drain.
+// StopAccepting closes the listener and leaves its connections to Drain. Another process may have the same listener.
+func (l *Listener) StopAccepting() { _ = l.Close() }
+
+// Serve accepts connections until Drain.
 func (l *Listener) Serve() error {
 	if err := l.server.Serve(l.Listener); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serving %s: %w", l.Addr(), err)
@@ -196,21 +208,66 @@ func (l *Listener) Serve() error {
 	return nil
 }
 
-// Drain stops taking connections, lets calls under way finish within the grace, and then cuts
-// what is left.
+// Drain stops accepting connections, waits for calls in flight within the grace period, and then cuts
+// the rest.
 func (l *Listener) Drain() error {
 	grace := time.Duration(l.grace.Load())
 	ctx, cancel := context.WithTimeout(context.Background(), grace)
 	defer cancel()
-	defer func() { _ = l.Close() }() // the server does not know of a listener it never served
+	defer func() { _ = l.Close() }() // the server does not close a listener it never served
 	if err := l.server.Shutdown(ctx); err != nil {
-		return errors.Join(fmt.Errorf("calls were cut after %s: %w", grace, err), l.server.Close())
+		return errors.Join(fmt.Errorf("calls were cut after %s (http.drain_grace): %w", grace, err), l.server.Close())
 	}
 	return nil
 }
 
-// Readiness is whether this process wants new calls.
-type Readiness struct{ draining atomic.Bool }
+// connectionOverhead is the memory of an open connection: its buffers, its goroutine and typical headers.
+const connectionOverhead = 24 << 10
 
-// Withdraw makes /readyz say no.
-func (r *Readiness) Withdraw() { r.draining.Store(true) }
+// connections tracks the open connections of a listener.
+type connections struct {
+	budget *membudget.Budget
+	open   sync.Map // net.Conn → func() to call when it closes
+}
+
+type connectionKey struct{}
+
+// connection is what the requests on a connection know of it.
+type connection struct {
+	id   string
+	life context.Context //nolint:containedctx // the connection outlives each request
+}
+
+// onOpen adds to the context of a new connection what [ConnectionOf] returns. If no memory is left, the
+// connection is closed: there is no request yet that could be answered.
+func (c *connections) onOpen(ctx context.Context, conn net.Conn) context.Context {
+	life, end := context.WithCancel(context.WithoutCancel(ctx))
+	memory := c.budget.Scope("connections@" + remoteHost(conn.RemoteAddr().String()))
+	c.open.Store(conn, func() {
+		end()
+		memory.Release()
+	})
+	if memory.Reserve(connectionOverhead) != nil {
+		_ = conn.Close()
+	}
+	return context.WithValue(ctx, connectionKey{}, &connection{id: rand.Text(), life: life})
+}
+
+func (c *connections) onStateChange(conn net.Conn, state http.ConnState) {
+	if state != http.StateClosed && state != http.StateHijacked {
+		return
+	}
+	if end, ok := c.open.LoadAndDelete(conn); ok {
+		end.(func())() //nolint:forcetypeassert // nothing else is stored there
+	}
+}
+
+// ConnectionOf returns a unique name for the connection that a request came on, and a context that ends
+// with it. The name tells clients apart that do not identify themselves otherwise. For a server that is
+// not a [Listener], the name is the client's address and the context is nil.
+func ConnectionOf(r *http.Request) (name string, life context.Context) {
+	if c, ok := r.Context().Value(connectionKey{}).(*connection); ok {
+		return c.id, c.life
+	}
+	return r.RemoteAddr, nil
+}

@@ -58,7 +58,7 @@ func get(client *http.Client, url string) result {
 	return result{string(b), err}
 }
 
-// client is one with connections of its own.
+// client is a client with its own connections.
 func client(t *testing.T) *http.Client {
 	t.Helper()
 	transport := &http.Transport{}
@@ -128,11 +128,11 @@ func TestDrainCutsAfterTheGrace(t *testing.T) {
 	select {
 	case <-left:
 	case <-time.After(5 * time.Second):
-		t.Error("the handler was not told")
+		t.Error("the handler was not cancelled")
 	}
 }
 
-// A house that could not be finished gives its address back.
+// If building the gateway fails, its address is free again.
 func TestDrainWithoutServeFreesTheAddress(t *testing.T) {
 	cfg := front.Default().HTTP
 	l, err := front.Listen(context.Background(), "127.0.0.1:0", cfg, nil, http.NotFoundHandler())
@@ -161,7 +161,7 @@ func TestListenOnABusyAddress(t *testing.T) {
 	}
 }
 
-// raw sends bytes and returns what comes until the other side closes.
+// raw sends bytes and returns what it receives until the peer closes.
 func raw(t *testing.T, l *front.Listener, request string) (got string, took time.Duration) {
 	t.Helper()
 	conn, err := net.Dial("tcp", l.Addr().String())
@@ -186,12 +186,12 @@ func TestSlowBodyIsCut(t *testing.T) {
 	failed := make(chan error, 1)
 	cfg := front.Default().HTTP
 	cfg.BodyTimeout = millis(300)
-	door := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	endpoint := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, err := io.ReadAll(r.Body)
 		failed <- err
 		w.WriteHeader(http.StatusBadRequest)
 	})
-	l := serve(t, front.Wrap(door, front.Limited(cfg)), nil)
+	l := serve(t, front.Wrap(endpoint, front.LimitBody(cfg)), nil)
 	_, took := raw(t, l, "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\nslow")
 	var timeout net.Error
 	if err := <-failed; !errors.As(err, &timeout) || !timeout.Timeout() {
@@ -222,7 +222,7 @@ func TestClientThatDoesNotReadIsCut(t *testing.T) {
 	cfg := front.Default().HTTP
 	cfg.BodyTimeout = millis(300)
 	l := serve(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		front.BeginReply(w, cfg, 1)
+		front.SetReplyDeadline(w, cfg, 1)
 		var err error
 		for err == nil {
 			_, err = w.Write(make([]byte, 1<<20))
@@ -246,18 +246,18 @@ func TestClientThatDoesNotReadIsCut(t *testing.T) {
 	}
 }
 
-// The time a reply had to be taken ends with that reply: a later one on the same connection has
-// its own. net/http sees to it; we rely on it.
-func TestKeptConnectionForgetsTheDeadline(t *testing.T) {
+// The deadline of a reply does not affect a later one on the same connection. net/http ensures that; we
+// rely on it.
+func TestDeadlineEndsWithItsReply(t *testing.T) {
 	cfg := front.Default().HTTP
 	cfg.BodyTimeout = millis(100)
 	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/first" {
-			front.BeginReply(w, cfg, 1)
+			front.SetReplyDeadline(w, cfg, 1)
 		}
 		fmt.Fprint(w, r.URL.Path)
 	})
-	l := serve(t, front.Wrap(h, front.Limited(cfg)), nil)
+	l := serve(t, front.Wrap(h, front.LimitBody(cfg)), nil)
 	conn, err := net.Dial("tcp", l.Addr().String())
 	if err != nil {
 		t.Fatal(err)
@@ -308,14 +308,14 @@ func TestHealth(t *testing.T) {
 			t.Errorf("%s: got %d %q %v, want %d %s", name, w.Code, w.Body, w.Header(), status, want)
 		}
 	}
-	check("live", front.Live, 200, `{"status":"ok"}`)
-	check("ready", ready.Ready(up), 200, `{"status":"ready","store":"ok"}`)
-	check("store down", ready.Ready(downStore), 200, `{"status":"ready","store":"unavailable"}`)
-	check("store hung", ready.Ready(hung), 200, `{"status":"ready","store":"unavailable"}`)
-	ready.Withdraw()
-	check("draining", ready.Ready(up), 503, `{"status":"draining"}`)
-	check("draining, store down", ready.Ready(downStore), 503, `{"status":"draining"}`)
-	check("still live", front.Live, 200, `{"status":"ok"}`)
+	check("live", front.Healthz, 200, `{"status":"ok"}`)
+	check("ready", ready.Readyz(up), 200, `{"status":"ready","store":"ok"}`)
+	check("store down", ready.Readyz(downStore), 200, `{"status":"ready","store":"unavailable"}`)
+	check("store hung", ready.Readyz(hung), 200, `{"status":"ready","store":"unavailable"}`)
+	ready.StartDraining()
+	check("draining", ready.Readyz(up), 503, `{"status":"draining"}`)
+	check("draining, store down", ready.Readyz(downStore), 503, `{"status":"draining"}`)
+	check("still live", front.Healthz, 200, `{"status":"ok"}`)
 }
 
 func TestValidate(t *testing.T) {

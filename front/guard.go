@@ -14,21 +14,21 @@ import (
 	"github.com/ctxgate/ctxgate/fault"
 )
 
-// Guard keeps web pages out. A page in a user's browser can reach a listener that the user's machine
-// can reach: across origins with what the browser sends without asking first ("simple" requests), or
-// as the same origin once the page's own name resolves to the listener's address (DNS rebinding).
+// Guard protects a listener against web pages. A page in a user's browser can reach any listener that the
+// user's machine can reach: across origins with requests that need no preflight ("simple" requests), or
+// as the same origin if the page's own name resolves to the listener's address (DNS rebinding).
 //
 // The rules, in their order:
 //
-//  1. The Host must be known: a loopback name, the address that the connection came in on, or an
-//     entry of allowed_hosts. Beyond loopback, where allowed_hosts is empty, any Host goes.
-//  2. A request without Origin goes, unless Sec-Fetch-Site says that another site's page made it.
-//     A navigation goes: browsers come so from authorization servers.
-//  3. An Origin of allowed_origins goes, and may read the reply (CORS).
-//  4. The Origin that is the Host goes where that Host is known, or is an address: under a name
-//     that nobody vouched for it may be rebinding.
+//  1. The Host must be known: a loopback name, the address the connection came in on, or an entry of
+//     allowed_hosts. A listener beyond loopback without allowed_hosts accepts any Host.
+//  2. A request without Origin passes, unless Sec-Fetch-Site says that another site's page made it.
+//     Navigations pass, because authorization servers redirect browsers here.
+//  3. An Origin of allowed_origins passes, and may read the reply (CORS).
+//  4. An Origin equal to the Host passes if that Host is known or is an IP address; an unknown name may
+//     be DNS rebinding.
 //  5. Any other Origin needs Content-Type: application/json. Browsers send that to other origins only
-//     after a CORS preflight, which is refused; what comes all the same is no browser's page.
+//     after a CORS preflight, which is rejected; so the sender is not a web page.
 type Guard struct {
 	loopback bool
 	hosts    []string // host or host:port
@@ -38,25 +38,25 @@ type Guard struct {
 
 // NewGuard makes the guard of a listener on address.
 func NewGuard(address string, cfg HTTP) *Guard {
-	return &Guard{loopback: IsLocal(address), hosts: cfg.AllowedHosts, origins: cfg.AllowedOrigins, fetch: http.NewCrossOriginProtection()}
+	return &Guard{loopback: IsLoopbackAddress(address), hosts: cfg.AllowedHosts, origins: cfg.AllowedOrigins, fetch: http.NewCrossOriginProtection()}
 }
 
-// IsLocal says that only this machine can reach a listener on address.
-func IsLocal(address string) bool {
+// IsLoopbackAddress reports whether only this machine can reach a listener on address.
+func IsLoopbackAddress(address string) bool {
 	host, _, _ := net.SplitHostPort(address)
 	return isLoopback(host)
 }
 
-// Stage refuses what the guard does not let in.
-func (g *Guard) Stage(refuse Refuse) Stage {
+// Protect is the middleware that applies the rules.
+func (g *Guard) Protect(onError ErrorHandler) Middleware {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if err := g.check(r); err != nil {
-				refuse(w, r, fault.New(fault.Forbidden, err.Error()))
+			if err := g.checkRequest(r); err != nil {
+				onError(w, r, fault.New(fault.Forbidden, err.Error()))
 				return
 			}
 			if origin := r.Header.Get("Origin"); origin != "" && g.allowsOrigin(origin) {
-				if shareWith(w, r, origin) {
+				if allowCORS(w, r, origin) {
 					return
 				}
 			}
@@ -71,8 +71,8 @@ var (
 	errRebind = errors.New("requests from web pages need their host name in http.allowed_hosts")
 )
 
-func (g *Guard) check(r *http.Request) error {
-	known := g.knows(r)
+func (g *Guard) checkRequest(r *http.Request) error {
+	known := g.knowsHost(r)
 	if !known && (g.loopback || len(g.hosts) > 0) {
 		return errHost
 	}
@@ -84,9 +84,9 @@ func (g *Guard) check(r *http.Request) error {
 		return errPage
 	case g.allowsOrigin(origins[0]):
 		return nil
-	case originIs(origins[0], r.Host) && (known || isAddress(r.Host)):
+	case isSameOrigin(origins[0], r.Host) && (known || isAddress(r.Host)):
 		return nil
-	case originIs(origins[0], r.Host):
+	case isSameOrigin(origins[0], r.Host):
 		return errRebind
 	case !isJSON(r):
 		return errPage
@@ -94,8 +94,8 @@ func (g *Guard) check(r *http.Request) error {
 	return nil
 }
 
-// checkFetch looks at what browsers say of a request that has no Origin. The standard library lets
-// reading methods pass; here only navigations may.
+// checkFetch checks the Sec-Fetch headers of a request without Origin. The standard library lets GET and
+// HEAD pass; here only navigations may.
 func (g *Guard) checkFetch(r *http.Request) error {
 	if g.fetch.Check(r) != nil {
 		return errPage
@@ -109,8 +109,8 @@ func (g *Guard) checkFetch(r *http.Request) error {
 	return nil
 }
 
-// knows says that a request's Host is one of this listener's.
-func (g *Guard) knows(r *http.Request) bool {
+// knowsHost reports whether a request's Host belongs to this listener.
+func (g *Guard) knowsHost(r *http.Request) bool {
 	host := hostname(r.Host)
 	if isLoopback(host) {
 		return true
@@ -131,8 +131,8 @@ func (g *Guard) allowsOrigin(origin string) bool {
 	return slices.ContainsFunc(g.origins, func(entry string) bool { return strings.EqualFold(entry, origin) })
 }
 
-// shareWith lets the page of an allowed origin read the reply. A preflight is answered here.
-func shareWith(w http.ResponseWriter, r *http.Request, origin string) (answered bool) {
+// allowCORS lets a page of an allowed origin read the reply, and answers its preflight.
+func allowCORS(w http.ResponseWriter, r *http.Request, origin string) (answered bool) {
 	h := w.Header()
 	h.Set("Access-Control-Allow-Origin", origin)
 	h.Set("Access-Control-Expose-Headers", "Mcp-Session-Id, Retry-After, WWW-Authenticate, X-Request-Id")
@@ -141,19 +141,19 @@ func shareWith(w http.ResponseWriter, r *http.Request, origin string) (answered 
 		return false
 	}
 	h.Set("Access-Control-Allow-Methods", "GET, POST, DELETE")
-	h.Set("Access-Control-Allow-Headers", "*, Authorization") // no credentials but those the page itself has
+	h.Set("Access-Control-Allow-Headers", "*, Authorization") // no Access-Control-Allow-Credentials: the page sends its own
 	h.Set("Access-Control-Max-Age", "600")
 	w.WriteHeader(http.StatusNoContent)
 	return true
 }
 
-// originIs says that a page's origin is the host that it asks.
-func originIs(origin, host string) bool {
+// isSameOrigin reports whether a page's origin is the requested host.
+func isSameOrigin(origin, host string) bool {
 	u, err := url.Parse(origin)
 	return err == nil && u.Host != "" && strings.EqualFold(u.Host, host)
 }
 
-// isJSON says that a browser would not have sent the request across origins without asking.
+// isJSON reports whether the Content-Type is one that browsers send across origins only after a preflight.
 func isJSON(r *http.Request) bool {
 	values := r.Header.Values("Content-Type")
 	if len(values) != 1 {
@@ -163,8 +163,8 @@ func isJSON(r *http.Request) bool {
 	return err == nil && kind == "application/json"
 }
 
-// checkOrigin refuses an entry of allowed_origins that no browser sends.
-func checkOrigin(s string) error {
+// validateOrigin rejects an entry of allowed_origins that no browser sends.
+func validateOrigin(s string) error {
 	u, err := url.Parse(s)
 	if err != nil || u.Scheme == "" || u.Host == "" || u.Scheme+"://"+u.Host != s {
 		return fmt.Errorf("%q is not an origin such as https://app.example.com", s)
@@ -172,8 +172,8 @@ func checkOrigin(s string) error {
 	return nil
 }
 
-// checkHost refuses an entry of allowed_hosts that no Host can be.
-func checkHost(s string) error {
+// validateHost rejects an entry of allowed_hosts that no Host can be.
+func validateHost(s string) error {
 	if s == "" || strings.ContainsAny(s, "/ *@?#") {
 		return fmt.Errorf("%q is not a host name such as gateway.example.com", s)
 	}

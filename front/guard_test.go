@@ -20,40 +20,40 @@ func TestGuard(t *testing.T) {
 		header               http.Header
 		want                 int
 	}{
-		"localhost":                    {loopback, "POST", "localhost", none, 200},
-		"localhost with a port":        {loopback, "POST", "LocalHost:8000", none, 200},
-		"a name under localhost":       {loopback, "POST", "app.localhost:8000", none, 200},
-		"127.0.0.1":                    {loopback, "POST", "127.0.0.1:8000", none, 200},
-		"another of 127/8":             {loopback, "POST", "127.9.9.9", none, 200},
-		"::1":                          {loopback, "POST", "[::1]:8000", none, 200},
-		"::1 without a port":           {loopback, "POST", "[::1]", none, 200},
-		"allowed":                      {loopback, "POST", "gate.example", none, 200},
-		"allowed, in capitals":         {loopback, "POST", "GATE.example:8000", none, 200},
-		"rebound name":                 {loopback, "POST", "evil.example", none, 403},
-		"rebound name with a port":     {loopback, "POST", "evil.example:8000", none, 403},
-		"rebound name, reading":        {loopback, "GET", "evil.example", none, 403},
-		"below an allowed name":        {loopback, "POST", "x.gate.example", none, 403},
-		"ends like localhost":          {loopback, "POST", "evillocalhost", none, 403},
-		"localhost in front":           {loopback, "POST", "localhost.evil.example", none, 403},
-		"an address in a name":         {loopback, "POST", "127.0.0.1.evil.example", none, 403},
-		"another address":              {loopback, "POST", "10.0.0.1:8000", none, 403},
-		"no host":                      {loopback, "POST", "", none, 403},
-		"on localhost":                 {"localhost:8000", "POST", "evil.example", none, 403},
-		"on ::1":                       {"[::1]:8000", "POST", "evil.example", none, 403},
-		"beyond, a name not allowed":   {public, "POST", "gate.internal", none, 403},
-		"beyond, the allowed name":     {public, "POST", "gate.example:8000", none, 200},
-		"beyond, a loopback name":      {public, "POST", "localhost:8000", none, 200},
-		"all interfaces":               {":8000", "POST", "gate.internal", none, 403},
-		"beyond, another address":      {public, "POST", "10.0.0.1:8000", none, 403},
-		"page of the allowed name":     {loopback, "POST", "gate.example", origin("https://gate.example"), 200},
-		"beyond, page of the allowed":  {public, "POST", "gate.example:8000", origin("https://gate.example:8000"), 200},
-		"beyond, page of another port": {public, "POST", "gate.example:8000", origin("https://gate.example:9000"), 403},
-		"browser says cross-site":      {loopback, "POST", "localhost:8000", site("cross-site"), 403},
-		"browser says same-site":       {loopback, "POST", "localhost:8000", site("same-site"), 403},
-		"browser says same-origin":     {loopback, "POST", "localhost:8000", site("same-origin"), 200},
-		"browser says typed in":        {loopback, "POST", "localhost:8000", site("none"), 200},
-		"beyond, browser says it":      {public, "POST", "gate.example", site("cross-site"), 403},
-		"beyond, no browser":           {public, "POST", "gate.example", none, 200},
+		"localhost":                             {loopback, "POST", "localhost", none, 200},
+		"localhost with a port":                 {loopback, "POST", "LocalHost:8000", none, 200},
+		"a name under localhost":                {loopback, "POST", "app.localhost:8000", none, 200},
+		"127.0.0.1":                             {loopback, "POST", "127.0.0.1:8000", none, 200},
+		"another of 127/8":                      {loopback, "POST", "127.9.9.9", none, 200},
+		"::1":                                   {loopback, "POST", "[::1]:8000", none, 200},
+		"::1 without a port":                    {loopback, "POST", "[::1]", none, 200},
+		"allowed":                               {loopback, "POST", "gate.example", none, 200},
+		"allowed, in capitals":                  {loopback, "POST", "GATE.example:8000", none, 200},
+		"rebound name":                          {loopback, "POST", "evil.example", none, 403},
+		"rebound name with a port":              {loopback, "POST", "evil.example:8000", none, 403},
+		"rebound name, reading":                 {loopback, "GET", "evil.example", none, 403},
+		"below an allowed name":                 {loopback, "POST", "x.gate.example", none, 403},
+		"ends like localhost":                   {loopback, "POST", "evillocalhost", none, 403},
+		"localhost in front":                    {loopback, "POST", "localhost.evil.example", none, 403},
+		"an address in a name":                  {loopback, "POST", "127.0.0.1.evil.example", none, 403},
+		"another address":                       {loopback, "POST", "10.0.0.1:8000", none, 403},
+		"no host":                               {loopback, "POST", "", none, 403},
+		"on localhost":                          {"localhost:8000", "POST", "evil.example", none, 403},
+		"on ::1":                                {"[::1]:8000", "POST", "evil.example", none, 403},
+		"public listener, a name not allowed":   {public, "POST", "gate.internal", none, 403},
+		"public listener, the allowed name":     {public, "POST", "gate.example:8000", none, 200},
+		"public listener, a loopback name":      {public, "POST", "localhost:8000", none, 200},
+		"all interfaces":                        {":8000", "POST", "gate.internal", none, 403},
+		"public listener, another address":      {public, "POST", "10.0.0.1:8000", none, 403},
+		"page of the allowed name":              {loopback, "POST", "gate.example", origin("https://gate.example"), 200},
+		"public listener, page of the allowed":  {public, "POST", "gate.example:8000", origin("https://gate.example:8000"), 200},
+		"public listener, page of another port": {public, "POST", "gate.example:8000", origin("https://gate.example:9000"), 403},
+		"browser says cross-site":               {loopback, "POST", "localhost:8000", site("cross-site"), 403},
+		"browser says same-site":                {loopback, "POST", "localhost:8000", site("same-site"), 403},
+		"browser says same-origin":              {loopback, "POST", "localhost:8000", site("same-origin"), 200},
+		"browser says typed in":                 {loopback, "POST", "localhost:8000", site("none"), 200},
+		"public listener, cross-site":           {public, "POST", "gate.example", site("cross-site"), 403},
+		"public listener, no browser":           {public, "POST", "gate.example", none, 200},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := httptest.NewRequest(tt.method, "/x", nil)
@@ -67,7 +67,7 @@ func TestGuard(t *testing.T) {
 }
 
 func guarded(listen string, cfg front.HTTP, r *http.Request) *httptest.ResponseRecorder {
-	h := front.Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), front.NewGuard(listen, cfg).Stage(refuse))
+	h := front.Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), front.NewGuard(listen, cfg).Protect(refuse))
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, r)
 	return w
@@ -81,36 +81,36 @@ func TestForeignOriginNeedsJSONOrAnEntry(t *testing.T) {
 		listen, method, host, origin, kind string
 		want                               int
 	}{
-		"page of elsewhere, plain":           {loopback, "POST", "localhost:8000", "https://evil.example", "text/plain", 403},
-		"page of elsewhere, form":            {loopback, "POST", "localhost:8000", "https://evil.example", "application/x-www-form-urlencoded", 403},
-		"page of elsewhere, no type":         {loopback, "POST", "localhost:8000", "https://evil.example", "", 403},
-		"page of elsewhere, a trick":         {loopback, "POST", "localhost:8000", "https://evil.example", "text/plain; application/json", 403},
-		"page of elsewhere, another":         {loopback, "POST", "localhost:8000", "https://evil.example", "application/json, text/plain", 403},
-		"page of elsewhere, JSON":            {loopback, "POST", "localhost:8000", "https://evil.example", json, 200},
-		"page of elsewhere, JSON in UTF-8":   {loopback, "POST", "localhost:8000", "https://evil.example", "Application/JSON; charset=utf-8", 200},
-		"event stream for elsewhere":         {loopback, "GET", "localhost:8000", "https://evil.example", "", 403},
-		"ends a session from elsewhere":      {loopback, "DELETE", "localhost:8000", "https://evil.example", "", 403},
-		"preflight":                          {loopback, "OPTIONS", "localhost:8000", "https://evil.example", "", 403},
-		"page of no origin":                  {loopback, "POST", "localhost:8000", "null", "text/plain", 403},
-		"page of a file":                     {loopback, "POST", "localhost:8000", "file://", "text/plain", 403},
-		"junk for an origin":                 {loopback, "POST", "localhost:8000", "http://%zz", "text/plain", 403},
-		"another page of this machine":       {loopback, "POST", "localhost:8000", "http://localhost:3000", "text/plain", 403},
-		"another page of this machine, JSON": {loopback, "POST", "localhost:8000", "http://localhost:3000", json, 200},
-		"same origin":                        {loopback, "POST", "localhost:8000", "http://localhost:8000", "text/plain", 200},
-		"same origin, reading":               {loopback, "GET", "localhost:8000", "http://LOCALHOST:8000", "", 200},
-		"another name of this machine":       {loopback, "POST", "127.0.0.1:8000", "http://localhost:8000", "text/plain", 403},
-		"rebound page, whatever it sends":    {loopback, "POST", "evil.example:8000", "http://evil.example:8000", json, 403},
-		"allowed origin":                     {loopback, "POST", "localhost:8000", "https://app.example", "text/plain", 200},
-		"allowed origin, reading":            {loopback, "GET", "localhost:8000", "https://app.example", "", 200},
-		"allowed origin, other scheme":       {loopback, "POST", "localhost:8000", "http://app.example", "text/plain", 403},
-		"allowed origin, other port":         {loopback, "POST", "localhost:8000", "https://app.example:444", "text/plain", 403},
-		"allowed origin, rebound":            {loopback, "POST", "evil.example", "https://app.example", json, 403},
-		"beyond: page of elsewhere":          {public, "POST", "gate.internal", "https://evil.example", "text/plain", 403},
-		"beyond: page of elsewhere, JSON":    {public, "POST", "gate.internal", "https://evil.example", json, 200},
-		"beyond: a name nobody vouched for":  {public, "POST", "evil.example:8000", "http://evil.example:8000", json, 403},
-		"beyond: the same by address":        {public, "POST", "192.168.1.5:8000", "http://192.168.1.5:8000", "text/plain", 200},
-		"beyond: no browser, any type":       {public, "POST", "gate.internal", "", "text/plain", 200},
-		"no browser, any type":               {loopback, "POST", "localhost:8000", "", "application/x-www-form-urlencoded", 200}, // what curl -d sends
+		"page of another site, plain":                 {loopback, "POST", "localhost:8000", "https://evil.example", "text/plain", 403},
+		"page of another site, form":                  {loopback, "POST", "localhost:8000", "https://evil.example", "application/x-www-form-urlencoded", 403},
+		"page of another site, no type":               {loopback, "POST", "localhost:8000", "https://evil.example", "", 403},
+		"page of another site, a trick":               {loopback, "POST", "localhost:8000", "https://evil.example", "text/plain; application/json", 403},
+		"page of another site, another":               {loopback, "POST", "localhost:8000", "https://evil.example", "application/json, text/plain", 403},
+		"page of another site, JSON":                  {loopback, "POST", "localhost:8000", "https://evil.example", json, 200},
+		"page of another site, JSON in UTF-8":         {loopback, "POST", "localhost:8000", "https://evil.example", "Application/JSON; charset=utf-8", 200},
+		"event stream for another site":               {loopback, "GET", "localhost:8000", "https://evil.example", "", 403},
+		"ends a session from another site":            {loopback, "DELETE", "localhost:8000", "https://evil.example", "", 403},
+		"preflight":                                   {loopback, "OPTIONS", "localhost:8000", "https://evil.example", "", 403},
+		"page of no origin":                           {loopback, "POST", "localhost:8000", "null", "text/plain", 403},
+		"page of a file":                              {loopback, "POST", "localhost:8000", "file://", "text/plain", 403},
+		"a malformed origin":                          {loopback, "POST", "localhost:8000", "http://%zz", "text/plain", 403},
+		"another page of this machine":                {loopback, "POST", "localhost:8000", "http://localhost:3000", "text/plain", 403},
+		"another page of this machine, JSON":          {loopback, "POST", "localhost:8000", "http://localhost:3000", json, 200},
+		"same origin":                                 {loopback, "POST", "localhost:8000", "http://localhost:8000", "text/plain", 200},
+		"same origin, reading":                        {loopback, "GET", "localhost:8000", "http://LOCALHOST:8000", "", 200},
+		"another name of this machine":                {loopback, "POST", "127.0.0.1:8000", "http://localhost:8000", "text/plain", 403},
+		"rebound page, whatever it sends":             {loopback, "POST", "evil.example:8000", "http://evil.example:8000", json, 403},
+		"allowed origin":                              {loopback, "POST", "localhost:8000", "https://app.example", "text/plain", 200},
+		"allowed origin, reading":                     {loopback, "GET", "localhost:8000", "https://app.example", "", 200},
+		"allowed origin, other scheme":                {loopback, "POST", "localhost:8000", "http://app.example", "text/plain", 403},
+		"allowed origin, other port":                  {loopback, "POST", "localhost:8000", "https://app.example:444", "text/plain", 403},
+		"allowed origin, rebound":                     {loopback, "POST", "evil.example", "https://app.example", json, 403},
+		"public listener: page of another site":       {public, "POST", "gate.internal", "https://evil.example", "text/plain", 403},
+		"public listener: page of another site, JSON": {public, "POST", "gate.internal", "https://evil.example", json, 200},
+		"public listener: a name that is not allowed": {public, "POST", "evil.example:8000", "http://evil.example:8000", json, 403},
+		"public listener: the same by address":        {public, "POST", "192.168.1.5:8000", "http://192.168.1.5:8000", "text/plain", 200},
+		"public listener: no browser, any type":       {public, "POST", "gate.internal", "", "text/plain", 200},
+		"no browser, any type":                        {loopback, "POST", "localhost:8000", "", "application/x-www-form-urlencoded", 200}, // what curl -d sends
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := httptest.NewRequest(tt.method, "/x", nil)
@@ -133,7 +133,7 @@ func TestForeignOriginNeedsJSONOrAnEntry(t *testing.T) {
 }
 
 // What a browser fetches for another site's page without an Origin (images, scripts, GET without CORS) is
-// refused; a navigation, as back from an authorization server, is not.
+// rejected; a navigation, as from an authorization server, is not.
 func TestFetchMetadata(t *testing.T) {
 	for _, tt := range []struct {
 		method, site, mode string
@@ -151,8 +151,8 @@ func TestFetchMetadata(t *testing.T) {
 	}
 }
 
-// An allowed origin's page may ask first, and read the reply; nobody else is answered.
-func TestAllowedOriginIsAnsweredItsPreflight(t *testing.T) {
+// A page of an allowed origin may send a preflight and read the reply; others are not answered.
+func TestPreflightOfAllowedOrigin(t *testing.T) {
 	cfg := front.HTTP{AllowedOrigins: []string{"https://app.example"}}
 	preflight := httptest.NewRequest(http.MethodOptions, "http://localhost/mcp", nil)
 	preflight.Header = http.Header{"Origin": {"https://app.example"}, "Access-Control-Request-Method": {"POST"}}
@@ -171,7 +171,7 @@ func TestAllowedOriginIsAnsweredItsPreflight(t *testing.T) {
 	}
 }
 
-// The address that a connection came in on is the listener's own, whatever allowed_hosts says: probes use it.
+// The address that a connection came in on is a known host, whatever allowed_hosts says: probes use it.
 func TestOwnAddressIsAKnownHost(t *testing.T) {
 	cfg := front.HTTP{AllowedHosts: []string{"gate.example:8443"}}
 	for host, want := range map[string]int{"10.1.2.3:8000": 200, "10.1.2.4:8000": 403, "gate.example:8443": 200, "gate.example:8000": 403, "gate.example": 403} {

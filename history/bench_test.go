@@ -6,32 +6,32 @@ import (
 	"github.com/ctxgate/ctxgate/jsonscan"
 )
 
-// A request of 1,000 messages, about 2 MB: read, decided upon, and masked.
+// BenchmarkRequest reads, plans and masks a request of 1,000 messages, about 2 MB.
 func BenchmarkRequest(b *testing.B) {
 	for _, shape := range shapes {
-		full := even(500, 100, 1000)
-		body := full.render(shape, look{})
-		p, c := DefaultPolicy(), Cache{1.25, .1}
-		kept := mustRead(b, shape, body).Plan(p, c, nil).Latch
+		full := uniformTranscript(500, 100, 1000)
+		body := full.render(shape, renderOptions{})
+		p, c := DefaultPolicy(), CachePrices{1.25, .1}
+		pins := mustRead(b, shape, body).Plan(p, c, nil).Pins
 		plan := func() *Plan {
 			d := mustRead(b, shape, body)
-			return d.Plan(p, c, d.Own(kept))
+			return d.Plan(p, c, d.OwnEvents(pins))
 		}
-		b.Run(shape.String()+"/read", func(b *testing.B) {
+		b.Run(shape.Wire().Name+"/read", func(b *testing.B) {
 			b.SetBytes(int64(len(body)))
 			b.ReportAllocs()
 			for b.Loop() {
 				mustRead(b, shape, body)
 			}
 		})
-		b.Run(shape.String()+"/plan", func(b *testing.B) {
+		b.Run(shape.Wire().Name+"/plan", func(b *testing.B) {
 			b.SetBytes(int64(len(body)))
 			b.ReportAllocs()
 			for b.Loop() {
 				plan()
 			}
 		})
-		b.Run(shape.String()+"/edits", func(b *testing.B) {
+		b.Run(shape.Wire().Name+"/edits", func(b *testing.B) {
 			b.SetBytes(int64(len(body)))
 			b.ReportAllocs()
 			for b.Loop() {

@@ -8,14 +8,24 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/ctxgate/ctxgate/jsonscan"
+	"github.com/ctxgate/ctxgate/llm"
+	"github.com/ctxgate/ctxgate/llm/anthropic"
+	"github.com/ctxgate/ctxgate/llm/openaichat"
+	"github.com/ctxgate/ctxgate/llm/responses"
 )
 
-var shapes = []Shape{Chat, Messages, Responses}
+var (
+	openAIChat        llm.Codec = openaichat.Codec{}
+	anthropicMessages llm.Codec = anthropic.Codec{}
+	openAIResponses   llm.Codec = responses.Codec{}
+
+	shapes = []llm.Codec{openAIChat, anthropicMessages, openAIResponses}
+)
 
 // object is decoded JSON.
 type object = map[string]any
 
-// decode is an independent reading of a request's messages.
+// decode reads a request's messages with encoding/json, independently of the code under test.
 func decode(t rapid.TB, body []byte) []object {
 	t.Helper()
 	var top object
@@ -34,30 +44,30 @@ func decode(t rapid.TB, body []byte) []object {
 	return out
 }
 
-// pairs lists the calls and results of a request, with roles and places, so that two requests
-// with the same list are the same to a provider but for texts (T27).
-func pairs(t rapid.TB, body []byte) []string {
+// structureOf lists the calls and results of a request with their roles and positions. Two requests with the
+// same list differ only in their texts (T27).
+func structureOf(t rapid.TB, body []byte) []string {
 	t.Helper()
 	var out []string
-	note := func(i int, what string, v any) { out = append(out, fmt.Sprintf("%d %s %v", i, what, v)) }
+	add := func(i int, what string, v any) { out = append(out, fmt.Sprintf("%d %s %v", i, what, v)) }
 	for i, m := range decode(t, body) {
-		note(i, "role", m["role"])
-		note(i, "type", m["type"])
-		note(i, "answers", m["tool_call_id"])
-		note(i, "call_id", m["call_id"])
-		note(i, "calls", m["tool_calls"])
+		add(i, "role", m["role"])
+		add(i, "type", m["type"])
+		add(i, "answers", m["tool_call_id"])
+		add(i, "call_id", m["call_id"])
+		add(i, "calls", m["tool_calls"])
 		for _, key := range []string{"content", "output"} {
 			blocks, _ := m[key].([]any)
-			note(i, key, len(blocks))
+			add(i, key, len(blocks))
 			for _, b := range blocks {
 				o, _ := b.(map[string]any)
-				note(i, "block", fmt.Sprint(o["type"], o["id"], o["name"], o["input"], o["tool_use_id"], o["cache_control"], o["source"], o["is_error"]))
+				add(i, "block", fmt.Sprint(o["type"], o["id"], o["name"], o["input"], o["tool_use_id"], o["cache_control"], o["source"], o["is_error"]))
 				inner, _ := o["content"].([]any)
 				for _, x := range inner {
 					p, _ := x.(map[string]any)
-					note(i, "inner", fmt.Sprint(p["type"], p["source"]))
+					add(i, "inner", fmt.Sprint(p["type"], p["source"]))
 					if p["type"] == "text" && p["text"] == "" {
-						note(i, "EMPTY", o["tool_use_id"])
+						add(i, "EMPTY", o["tool_use_id"])
 					}
 				}
 			}
@@ -66,8 +76,8 @@ func pairs(t rapid.TB, body []byte) []string {
 	return out
 }
 
-// paired says whether every call has its result and every result its call, as providers demand.
-func paired(t rapid.TB, body []byte) error {
+// checkPairing fails unless every call has a result and every result a call, as providers require.
+func checkPairing(t rapid.TB, body []byte) error {
 	open := map[string]int{}
 	change := func(id any, by int) { open[fmt.Sprint(id)] += by }
 	for _, m := range decode(t, body) {
@@ -98,13 +108,13 @@ func paired(t rapid.TB, body []byte) error {
 	}
 	for id, n := range open {
 		if n != 0 {
-			return fmt.Errorf("call %s: %+d", id, n)
+			return fmt.Errorf("call %s: calls minus results is %+d, want 0", id, n)
 		}
 	}
 	return nil
 }
 
-func mustRead(t rapid.TB, shape Shape, body []byte) *Dialogue {
+func mustRead(t rapid.TB, shape llm.Codec, body []byte) *Dialogue {
 	t.Helper()
 	d, err := Read(shape, body, 0)
 	if err != nil {
@@ -115,25 +125,25 @@ func mustRead(t rapid.TB, shape Shape, body []byte) *Dialogue {
 
 const someID = "prn_00000000000000000000000001"
 
-// masked is a request as it would be sent, with its plan.
-func masked(t rapid.TB, shape Shape, body []byte, p Policy, c Cache, events []Event) ([]byte, *Plan) {
+// maskRequest returns a request as it would be sent, and its plan.
+func maskRequest(t rapid.TB, shape llm.Codec, body []byte, p Policy, c CachePrices, events []Event) ([]byte, *Plan) {
 	t.Helper()
-	return maskedBy(t, mustRead(t, shape, body), p, c, events)
+	return maskDialogue(t, mustRead(t, shape, body), p, c, events)
 }
 
-func maskedBy(t rapid.TB, d *Dialogue, p Policy, c Cache, events []Event) ([]byte, *Plan) {
+func maskDialogue(t rapid.TB, d *Dialogue, p Policy, c CachePrices, events []Event) ([]byte, *Plan) {
 	t.Helper()
 	plan := d.Plan(p, c, events)
 	var edits []jsonscan.Edit
 	for i := range plan.Cuts {
 		edits = append(edits, plan.Edits(i, someID)...)
 	}
-	checkEdits(t, d.body, edits, plan.short)
+	checkEdits(t, d.body, edits, plan.masksShort)
 	return jsonscan.AppendSpliced(nil, d.body, edits), plan
 }
 
-// checkEdits holds edits to order, and to being shorter in sum (I5) where short results are not to be
-// masked too (H2).
+// checkEdits checks that edits are in order, replace the inside of strings, and make the request shorter (I5)
+// unless short results are masked too (H2).
 func checkEdits(t rapid.TB, body []byte, edits []jsonscan.Edit, short bool) {
 	t.Helper()
 	at := 0
@@ -144,28 +154,28 @@ func checkEdits(t rapid.TB, body []byte, edits []jsonscan.Edit, short bool) {
 		at = e.End
 	}
 	if len(edits) > 0 && !short && jsonscan.SplicedLen(body, edits) >= len(body) {
-		t.Fatal("masking made the request longer")
+		t.Fatal("masking did not make the request shorter")
 	}
 }
 
-// laws are what holds of every masked request: same messages, same ids, same bytes elsewhere.
-func laws(t rapid.TB, before, after []byte) {
+// checkStructureKept checks that masking kept all messages, blocks and ids, and the pairing of calls and results.
+func checkStructureKept(t rapid.TB, before, after []byte) {
 	t.Helper()
-	a, b := pairs(t, before), pairs(t, after)
+	a, b := structureOf(t, before), structureOf(t, after)
 	if fmt.Sprint(a) != fmt.Sprint(b) {
 		t.Fatalf("messages, blocks or ids changed:\n%v\n%v", a, b)
 	}
-	if err := paired(t, before); err == nil {
-		if err := paired(t, after); err != nil {
+	if err := checkPairing(t, before); err == nil {
+		if err := checkPairing(t, after); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
-// common is how many bytes two requests begin with alike.
-func common(a, b []byte) int {
+// commonPrefixLen is the length of the common prefix of two requests.
+func commonPrefixLen(a, b []byte) int {
 	n := 0
-	for size := min(len(a), len(b)); size > 0; size /= 2 { // halves: byte by byte is slow under -race
+	for size := min(len(a), len(b)); size > 0; size /= 2 { // in halving steps: byte by byte is slow under -race
 		for n+size <= min(len(a), len(b)) && bytes.Equal(a[n:n+size], b[n:n+size]) {
 			n += size
 		}
@@ -173,8 +183,8 @@ func common(a, b []byte) int {
 	return n
 }
 
-// listOf is a request up to the end of its last message.
-func listOf(body []byte) []byte {
+// throughLastMessage is a request up to the end of its last message.
+func throughLastMessage(body []byte) []byte {
 	end := bytes.LastIndexByte(body, ']')
 	return body[:end]
 }

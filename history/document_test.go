@@ -13,9 +13,9 @@ import (
 	"github.com/ctxgate/ctxgate/jsonscan"
 )
 
-// document is the pseudocode of the document, §9, line by line, over decoded JSON. It returns the
-// messages whose content it masks, and the placeholders. §5.1 adds: an id is not empty.
-func document(messages []object, p Policy) map[int]string {
+// documentPlaceholders implements the document's pseudocode (§9) line by line over decoded JSON. It returns the
+// placeholders by message index. By §5.1 an id is not empty.
+func documentPlaceholders(messages []object, p Policy) map[int]string {
 	out := map[int]string{}
 	if !p.Enabled || p.WindowTurns <= 0 {
 		return out
@@ -89,7 +89,7 @@ func document(messages []object, p Policy) map[int]string {
 		if _, known := turnIndex[id]; !known || keep[id] {
 			continue
 		}
-		if p.KeepErrors && isText && documentError(content) {
+		if p.KeepErrors && isText && isDocumentError(content) {
 			continue
 		}
 		if !isText {
@@ -101,9 +101,9 @@ func document(messages []object, p Policy) map[int]string {
 	return out
 }
 
-// documentError is §6 of the document, rule by rule, over decoded JSON. Where it leaves a choice (case,
-// the start of the text as the start of a line) this keeps what can be taken for an error.
-func documentError(content string) bool {
+// isDocumentError implements §6 of the document, rule by rule, over decoded JSON. Where the document leaves a
+// choice (case, the start of the text as the start of a line), the text counts as an error.
+func isDocumentError(content string) bool {
 	// 1) la string contient
 	for _, word := range []string{"Traceback", "Exception", "\nError", `"error"`, "timeout", "connect_error", "connection refused"} {
 		if strings.Contains(content, word) {
@@ -119,8 +119,8 @@ func documentError(content string) bool {
 	return strings.HasPrefix(content, "Error")
 }
 
-// oddMessage is a message of a chat as no client should write it, but may.
-func oddMessage() *rapid.Generator[object] {
+// malformedMessage generates chat messages that no client should write but some may.
+func malformedMessage() *rapid.Generator[object] {
 	return rapid.Custom(func(t *rapid.T) object {
 		id := rapid.SampledFrom([]any{"a", "b", "c", "d", "e", "f", "", nil, 7.0})
 		content := rapid.SampledFrom([]any{"ok", strings.Repeat("long text\n", 40), "Error: no", `{"error":"x"}`, `{"error":null}`, `{"status":"error"}`, "def f(timeout=3): raise MyException()", "", nil, []any{}, []any{object{"type": "text", "text": "t"}}, "é" + strings.Repeat("𝄞", 200)})
@@ -151,50 +151,50 @@ func oddMessage() *rapid.Generator[object] {
 	})
 }
 
-// H1–H9: the rolling window is the document's, whatever the messages.
+// H1–H9: the rolling window masks what the document's pseudocode masks, for any messages.
 func TestH1toH9AreTheDocument(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		messages := rapid.SliceOfN(oddMessage(), 0, 30).Draw(t, "messages")
+		messages := rapid.SliceOfN(malformedMessage(), 0, 30).Draw(t, "messages")
 		p := DefaultPolicy()
-		p.Advance, p.KeepHandles = EachTurn, 0
+		p.Advance, p.KeepHandles = AdvanceEachTurn, 0
 		p.WindowTurns = rapid.IntRange(-1, 4).Draw(t, "window")
 		p.KeepErrors = rapid.Bool().Draw(t, "errors")
 		p.KeepLastK = rapid.IntRange(0, 2).Draw(t, "k")
 		p.Enabled = rapid.IntRange(0, 9).Draw(t, "on") > 0
 		body, _ := json.Marshal(object{"messages": messages, "model": "m"})
-		d, err := Read(Chat, body, 0)
+		d, err := Read(openAIChat, body, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
-		want := document(messages, p)
+		want := documentPlaceholders(messages, p)
 		got := map[int]bool{}
-		for _, i := range Mask(d, p) {
+		for _, i := range RollingWindow(d, p) {
 			got[d.Results[i].Message] = true
 		}
 		if len(got) != len(want) {
-			t.Fatalf("masked %v, the document %v\n%s", got, want, body)
+			t.Fatalf("masked %v, the document masks %v\n%s", got, want, body)
 		}
-		plan := d.Plan(p, Cache{}, nil)
+		plan := d.Plan(p, CachePrices{}, nil)
 		shown := map[int]string{}
 		for i, c := range plan.Cuts {
 			edits := plan.Edits(i, "")
-			shown[d.Results[c.Result].Message] = string(jsonscan.AppendText(nil, edits[0].Text))
+			shown[d.Results[c.Result].Message] = string(jsonscan.AppendDecoded(nil, edits[0].Text))
 		}
 		for i, text := range want {
 			if !got[i] {
 				t.Fatalf("message %d is not masked\n%s", i, body)
 			}
-			if shown[i] != text { // short ones too: H2 holds exactly
+			if shown[i] != text { // H2: short results too
 				t.Fatalf("got %s, want %s", shown[i], text)
 			}
 		}
 		if len(shown) != len(want) {
-			t.Fatalf("shown %v, the document %v\n%s", shown, want, body)
+			t.Fatalf("placeholders %v, the document's are %v\n%s", shown, want, body)
 		}
 	})
 }
 
-// §10 of the document: its own plan of tests.
+// §10 of the document lists these tests.
 func TestTheDocumentsPlanOfTests(t *testing.T) {
 	var list []string
 	for i := range 12 {
@@ -213,14 +213,14 @@ func TestTheDocumentsPlanOfTests(t *testing.T) {
 	list = append(list, `{"role":"tool","tool_call_id":"nobody","content":`+quote(strings.Repeat("x", 500))+`}`)
 	body := []byte(`{"messages":[` + strings.Join(list, ",") + `]}`)
 	p := DefaultPolicy()
-	p.Advance = EachTurn
-	after, plan := masked(t, Chat, body, p, Cache{}, nil)
-	laws(t, body, after)
+	p.Advance = AdvanceEachTurn
+	after, plan := maskRequest(t, openAIChat, body, p, CachePrices{}, nil)
+	checkStructureKept(t, body, after)
 	var ids []string
 	for _, c := range plan.Cuts {
 		ids = append(ids, plan.d.Results[c.Result].CallID)
 	}
 	if got := strings.Join(ids, " "); got != "a0 b0 a2 b2 a3 b3" {
-		t.Errorf("masked %s", got)
+		t.Errorf("masked the wrong results: %s", got)
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/ctxgate/ctxgate/jsonscan"
 )
 
-// verdict is what is known of a result being an error.
+// verdict says whether a result looks like an error.
 type verdict uint8
 
 const (
@@ -16,60 +16,68 @@ const (
 	isError
 )
 
-// verdicts are those of the document's reading and of the narrower one.
-type verdicts struct{ document, agents verdict }
+// verdictPair holds the verdicts by the document's rules and by the narrower rules of profile = "agents".
+type verdictPair struct{ document, agents verdict }
 
-// looksFailed says whether a result looks like an error (H8), and remembers it.
+// looksFailed says whether a result looks like an error (H8). The verdict is cached.
 func (d *Dialogue) looksFailed(p Policy, result int) bool {
 	r := &d.Results[result]
-	known, reading := &r.failed.document, failedByDocument
+	cached, isFailed := &r.failed.document, isFailedByDocument
 	if p.Agents {
-		known, reading = &r.failed.agents, failedText
+		cached, isFailed = &r.failed.agents, isFailedText
 	}
-	if *known == unjudged {
-		*known = isFine
+	if *cached == unjudged {
+		*cached = isFine
 		for _, span := range r.Texts {
-			if raw := span.Of(d.body); mayFail(raw) && reading(jsonscan.AppendText(nil, raw)) {
-				*known = isError
+			if raw := span.Of(d.body); hasHint(raw) && isFailed(jsonscan.AppendDecoded(nil, raw)) {
+				*cached = isError
 				break
 			}
 		}
 	}
-	return *known == isError
+	return *cached == isError
 }
 
-// documentWords are what the document takes for a sign of an error wherever it stands (001 §6).
+// IsMarkedError says whether the client marks a result as an error.
+func (r *Result) IsMarkedError() bool { return r.marked }
+
+// LooksLikeError says whether the raw text of a new result looks like an error. It uses the narrower rules of
+// H8, because the document has no rule about shortening new results.
+func LooksLikeError(raw []byte) bool {
+	return hasHint(raw) && isFailedText(jsonscan.AppendDecoded(nil, raw))
+}
+
+// documentWords mark an error by the document's rules, anywhere in the text (001 §6).
 var documentWords = []string{"Traceback", "Exception", "timeout", "connect_error", "connection refused", "\nError", `"error"`}
 
-// failedByDocument is H8 in profile = "document": the document's own list, as it stands, and whatever
-// the narrower reading finds.
-func failedByDocument(text []byte) bool {
+// isFailedByDocument is H8 in profile = "document": the document's word list, then the narrower rules.
+func isFailedByDocument(text []byte) bool {
 	for _, word := range documentWords {
 		if bytes.Contains(text, []byte(word)) {
 			return true
 		}
 	}
-	return failedText(text)
+	return isFailedText(text)
 }
 
-// trace is part of something that the rules below look for. Most results have none, and need not
-// be decoded. Where a letter is escaped by its number, anything may be there.
-type trace struct {
+// hint is part of a word that the rules look for. Most results have no hint and need not be decoded. A \u00
+// escape may encode any letter, so it is a hint too.
+type hint struct {
 	text  string
-	pairs [2]int // where in it two pairs of letters stand, one at an even place, one at an odd
+	pairs [2]int // offsets of two byte pairs in text, one even, one odd
 }
 
-var traces = []trace{
-	{}, // none
+var hints = []hint{
+	{}, // 0 in hintAt: no hint
 	{"rror", [2]int{0, 1}}, {"RROR", [2]int{0, 1}}, {"raceback", [2]int{6, 3}}, {"xception", [2]int{0, 3}},
 	{"imeout", [2]int{2, 3}}, {"IMEOUT", [2]int{2, 3}}, {"onnection refused", [2]int{12, 11}}, {`\u00`, [2]int{0, 1}},
 }
 
-// tracesAt finds, for a pair of bytes, the trace it may be part of, and how far in.
-var tracesAt = func() (t [1 << 16]uint8) {
-	for i, tr := range traces[1:] {
-		for which, at := range tr.pairs {
-			t[pair(tr.text[at:])] = uint8((i+1)<<1 | which)
+// hintAt maps a byte pair to the hint that it may be part of, and to which of the hint's pairs it is.
+var hintAt = func() (t [1 << 16]uint8) {
+	for i, h := range hints[1:] {
+		for which, at := range h.pairs {
+			t[pair(h.text[at:])] = uint8((i+1)<<1 | which)
 		}
 	}
 	return t
@@ -77,40 +85,40 @@ var tracesAt = func() (t [1 << 16]uint8) {
 
 func pair[T string | []byte](s T) uint16 { return uint16(s[0])<<8 | uint16(s[1]) }
 
-// mayFail looks at every second place only: wherever a trace stands, one of its pairs is there.
-func mayFail(raw []byte) bool {
+// hasHint looks at every second offset only: one of a hint's two pairs is at an even offset.
+func hasHint(raw []byte) bool {
 	for i := 0; i+1 < len(raw); i += 2 {
-		found := tracesAt[uint16(raw[i])<<8|uint16(raw[i+1])]
+		found := hintAt[uint16(raw[i])<<8|uint16(raw[i+1])]
 		if found == 0 {
 			continue
 		}
-		tr := &traces[found>>1]
-		if start := i - tr.pairs[found&1]; start >= 0 && bytes.HasPrefix(raw[start:], []byte(tr.text)) {
+		h := &hints[found>>1]
+		if start := i - h.pairs[found&1]; start >= 0 && bytes.HasPrefix(raw[start:], []byte(h.text)) {
 			return true
 		}
 	}
 	return false
 }
 
-// failedText is H8 in profile = "agents". JSON that can be read has the last word on itself.
-func failedText(text []byte) bool {
+// isFailedText is H8 in profile = "agents". A valid JSON text is judged by its members alone.
+func isFailedText(text []byte) bool {
 	head := bytes.TrimLeft(text, " \t\r\n")
 	if len(head) > 0 && (head[0] == '{' || head[0] == '[') {
-		if failed, ok := failedJSON(head); ok {
+		if failed, ok := readJSONError(head); ok {
 			return failed
 		}
 	}
 	for line := range bytes.Lines(text) {
-		if failedLine(bytes.TrimRight(line, "\r\n")) {
+		if isFailedLine(bytes.TrimRight(line, "\r\n")) {
 			return true
 		}
 	}
 	return false
 }
 
-// failedJSON looks for a top-level error that is not null, false or empty, and for the status
-// "error".
-func failedJSON(text []byte) (failed, ok bool) {
+// readJSONError looks for a top-level error that is not null, false or empty, and for the status "error".
+// ok says that the text is valid JSON.
+func readJSONError(text []byte) (failed, ok bool) {
 	s := jsonscan.New(text, 0)
 	if s.Kind() != '{' {
 		_, err := s.Skip()
@@ -124,33 +132,33 @@ func failedJSON(text []byte) (failed, ok bool) {
 		raw := value.Of(text)
 		switch string(key) {
 		case "error":
-			failed = failed || !empty(raw)
+			failed = failed || !isEmptyValue(raw)
 		case "status":
-			failed = failed || jsonscan.TextOf(raw) == "error"
+			failed = failed || jsonscan.DecodeString(raw) == "error"
 		}
 		return nil
 	})
 	return failed, err == nil && s.End() == nil
 }
 
-// empty says whether a JSON value is null, false, or holds nothing.
-func empty(raw []byte) bool {
+// isEmptyValue says whether a JSON value is null, false or empty.
+func isEmptyValue(raw []byte) bool {
 	if len(raw) > 1 && (raw[0] == '{' || raw[0] == '[') {
 		return len(bytes.TrimSpace(raw[1:len(raw)-1])) == 0
 	}
 	return slices.Contains([]string{"null", "false", `""`}, string(raw))
 }
 
-// failedLine are the rules for text. A line that reads like a program, one that raises or catches
-// or sets a timeout, tells of no error; a traceback is one wherever it stands.
-func failedLine(line []byte) bool {
+// isFailedLine applies the rules for text. A line of code that raises, catches or sets a timeout is no error; a
+// traceback always is.
+func isFailedLine(line []byte) bool {
 	if startsError(line) || bytes.Contains(line, []byte("Traceback")) {
 		return true
 	}
-	return mentionsError(line) && !reads(line)
+	return mentionsError(line) && !looksLikeCode(line)
 }
 
-// startsError says whether a line starts with the word Error, or with error: as compilers do.
+// startsError says whether a line starts with the word Error, or with error: as compilers write it.
 func startsError(line []byte) bool {
 	for _, word := range []string{"Error", "ERROR"} {
 		if rest, ok := bytes.CutPrefix(line, []byte(word)); ok {
@@ -171,11 +179,11 @@ func mentionsError(line []byte) bool {
 			return true
 		}
 	}
-	return bytes.Contains(line, []byte("Exception")) || jsonError(line) || timedOut(line)
+	return bytes.Contains(line, []byte("Exception")) || hasJSONError(line) || mentionsTimeout(line)
 }
 
-// jsonError finds "error" as a key of JSON with a value that says something.
-func jsonError(line []byte) bool {
+// hasJSONError finds the JSON key "error" with a value that is not empty.
+func hasJSONError(line []byte) bool {
 	for rest := line; ; {
 		_, after, found := bytes.Cut(rest, []byte(`"error"`))
 		if !found {
@@ -192,8 +200,8 @@ func jsonError(line []byte) bool {
 	}
 }
 
-// timedOut finds the word timeout where it is not the name of a setting.
-func timedOut(line []byte) bool {
+// mentionsTimeout finds the word timeout, except as the name of a setting.
+func mentionsTimeout(line []byte) bool {
 	for _, word := range []string{"timeout", "Timeout", "TIMEOUT"} {
 		for at := 0; ; {
 			i := bytes.Index(line[at:], []byte(word))
@@ -207,7 +215,7 @@ func timedOut(line []byte) bool {
 			}
 			// ReadTimeout: is the name of an error, readTimeout of a setting.
 			alone := start == 0 || !inName(line[start-1]) || word == "Timeout" && bytes.HasPrefix(after, []byte(":"))
-			if alone && !setting(after) {
+			if alone && !isSetting(after) {
 				return true
 			}
 			at = end
@@ -216,8 +224,9 @@ func timedOut(line []byte) bool {
 	return false
 }
 
-// setting says whether what follows a word makes it a name: more of the name, a call, a value.
-func setting(after []byte) bool {
+// isSetting says whether the text after a word makes it the name of a setting: more of the name, a call, or a
+// value.
+func isSetting(after []byte) bool {
 	if len(after) > 0 && (inName(after[0]) || bytes.IndexByte([]byte(`"'(`), after[0]) >= 0) {
 		return true
 	}
@@ -230,4 +239,46 @@ func setting(after []byte) bool {
 		return len(after) > 0 && after[0] >= '0' && after[0] <= '9'
 	}
 	return after[0] == '='
+}
+
+// codeWords start a line of code, and hardly ever a message.
+var codeWords = wordSet("raise", "except", "throw", "throws", "catch", "import", "class", "def", "func", "fn", "var", "let", "const",
+	"public", "private", "protected", "static", "async", "await", "return", "assert", "elif", "export", "package", "super")
+
+// ambiguousWords start both; the end of the line decides.
+var ambiguousWords = wordSet("if", "for", "while", "with", "from", "use", "case", "switch", "else", "try", "type", "new", "finally")
+
+func wordSet(list ...string) map[string]bool {
+	set := make(map[string]bool, len(list))
+	for _, w := range list {
+		set[w] = true
+	}
+	return set
+}
+
+// looksLikeCode says whether a line is code: a statement, an assignment, a comment. Line numbers and diff marks
+// before it are ignored.
+func looksLikeCode(line []byte) bool {
+	code := bytes.TrimLeft(line, " \t0123456789│|:+->}")
+	code = bytes.TrimRight(code, " \t")
+	if len(code) == 0 {
+		return false
+	}
+	last := code[len(code)-1]
+	closes := bytes.IndexByte([]byte(":;{}(),["), last) >= 0
+	word := code
+	if i := slices.IndexFunc(code, func(c byte) bool { return !inName(c) }); i >= 0 {
+		word = code[:i]
+	}
+	switch {
+	case codeWords[string(word)] || ambiguousWords[string(word)] && closes:
+		return true
+	case last == ';' || last == '{' || last == '(':
+		return true
+	case bytes.HasPrefix(code, []byte("//")) || bytes.HasPrefix(code, []byte("#")) || bytes.HasPrefix(code, []byte("* ")) || code[0] == '@':
+		return true
+	}
+	return slices.ContainsFunc([]string{" = ", " := ", "==", "!=", " => ", "&&", "||"}, func(op string) bool {
+		return bytes.Contains(code, []byte(op))
+	})
 }

@@ -7,8 +7,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// H8 in profile = "document": the document's own list as it stands, also where it only mentions an
-// error, and every JSON object with the key error, whatever its value.
+// H8 in profile = "document": any word of the document's list marks an error, even if the text only mentions
+// one, and so does the key error in a JSON object, whatever its value.
 func TestH8DocumentList(t *testing.T) {
 	for text, want := range map[string]bool{
 		"Traceback (most recent call last):":        true,
@@ -29,7 +29,7 @@ func TestH8DocumentList(t *testing.T) {
 		`{"status":"ok","note":"timeout"}`:          true,
 		`return {"error": str(e)}`:                  true,
 		`[{"error":1}]`:                             true, // the text contains "error"
-		"src/x.rs\nerror: mismatched types":         true, // the narrower reading's
+		"src/x.rs\nerror: mismatched types":         true, // by the narrower rules
 		"":                                          false,
 		"ok":                                        false,
 		"no errors, 0 error":                        false,
@@ -37,30 +37,30 @@ func TestH8DocumentList(t *testing.T) {
 		`{"status":"ok","errors":0}`:                false,
 		"Error handling is described in chapter 3.": true, // a line that starts with the word
 	} {
-		if got := mayFail([]byte(text)) && failedByDocument([]byte(text)); got != want {
-			t.Errorf("%q: got %v", text, got)
+		if got := hasHint([]byte(text)) && isFailedByDocument([]byte(text)); got != want {
+			t.Errorf("%q: is an error: got %v, want %v", text, got, want)
 		}
 	}
 }
 
-// H8: what the narrower reading takes for an error, the document's does too, and each profile has its own.
+// H8: whatever the narrower rules call an error, the document's rules do too; each profile caches its own verdict.
 func TestH8AgentsIsNarrower(t *testing.T) {
 	words := []string{"Traceback", "Exception", "timeout", "connect_error", "connection refused", "\n", "Error", `"error"`, ": ", "{", "}", "null", "raise ", "x", "status"}
 	rapid.Check(t, func(t *rapid.T) {
 		text := strings.Join(rapid.SliceOf(rapid.SampledFrom(words)).Draw(t, "text"), "")
-		if failedText([]byte(text)) && !failedByDocument([]byte(text)) {
-			t.Fatalf("%q", text)
+		if isFailedText([]byte(text)) && !isFailedByDocument([]byte(text)) {
+			t.Fatalf("%q is an error only by the narrower rules", text)
 		}
 	})
-	d := mustRead(t, Chat, []byte(`{"messages":[{"role":"tool","tool_call_id":"a","content":"    raise MyException(1)"}]}`))
-	for range 2 { // each verdict is remembered by itself
+	d := mustRead(t, openAIChat, []byte(`{"messages":[{"role":"tool","tool_call_id":"a","content":"    raise MyException(1)"}]}`))
+	for range 2 { // the second time from the cache
 		if !d.looksFailed(Policy{}, 0) || d.looksFailed(Policy{Agents: true}, 0) {
 			t.Error("source code that mentions an exception is an error in profile document only")
 		}
 	}
 }
 
-// H8 in profile = "agents": what is an error, and what only speaks of one.
+// H8 in profile = "agents": errors are recognized, and texts that only mention one are not.
 func TestH8LooksLikeAnError(t *testing.T) {
 	for text, want := range map[string]bool{
 		"Traceback (most recent call last):\n  File \"x.py\"": true,
@@ -87,7 +87,7 @@ func TestH8LooksLikeAnError(t *testing.T) {
 		` [{"x":1}, `:                                         false,
 		`{"error":{"code":1},"x":2}`:                          true,
 		`{"status":"error"}`:                                  true,
-		`{"error": "cut off`:                                  true, // no JSON: the rules for text
+		`{"error": "cut off`:                                  true, // not JSON: the rules for text apply
 
 		"":                                   false,
 		"ok":                                 false,
@@ -116,39 +116,39 @@ func TestH8LooksLikeAnError(t *testing.T) {
 		"Errors and how to avoid them":       false,
 		"ErrorBoundary.tsx\nError.tsx":       false,
 		"no errors, 0 error":                 false,
-		`map[string]any{"error": nil,`:       true, // a key that says something, for all we know
+		`map[string]any{"error": nil,`:       true, // the value may be an error
 		`return {"error": str(e)}`:           false,
 		"the error: is in the middle":        false,
 	} {
-		if got := mayFail([]byte(text)) && failedText([]byte(text)); got != want {
-			t.Errorf("%q: got %v", text, got)
+		if got := hasHint([]byte(text)) && isFailedText([]byte(text)); got != want {
+			t.Errorf("%q: is an error: got %v, want %v", text, got, want)
 		}
 	}
 }
 
-// H8: an Anthropic result can say itself that it is one.
+// H8: an Anthropic result with is_error is an error.
 func TestH8IsError(t *testing.T) {
-	d := mustRead(t, Messages, []byte(`{"messages":[{"role":"user","content":[{"type":"tool_result","tool_use_id":"a","is_error":true,"content":"no luck"}]}]}`))
+	d := mustRead(t, anthropicMessages, []byte(`{"messages":[{"role":"user","content":[{"type":"tool_result","tool_use_id":"a","is_error":true,"content":"no luck"}]}]}`))
 	if p := DefaultPolicy(); !d.looksFailed(p, 0) {
-		t.Error("is_error was not seen")
+		t.Error("is_error was ignored")
 	}
 	if p := (Policy{Agents: true}); !d.looksFailed(p, 0) {
-		t.Error("is_error was not seen in profile agents")
+		t.Error("is_error was ignored in profile agents")
 	}
 }
 
-// Looking at every second place misses nothing.
-func TestTracesAreFound(t *testing.T) {
+// hasHint finds every hint although it looks at every second offset only.
+func TestHasHint(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var b strings.Builder
 		for range rapid.IntRange(0, 6).Draw(t, "n") {
 			b.WriteString(rapid.SampledFrom([]string{"r", "ro", "rror", "RROR", "raceback", "xception", "imeout", "IMEOUT", "onnection refused", `\u00`, "ef", "fu", " ", "imeo", "ut"}).Draw(t, "s"))
 		}
 		want := false
-		for _, tr := range traces[1:] {
-			want = want || strings.Contains(b.String(), tr.text)
+		for _, h := range hints[1:] {
+			want = want || strings.Contains(b.String(), h.text)
 		}
-		if got := mayFail([]byte(b.String())); got != want {
+		if got := hasHint([]byte(b.String())); got != want {
 			t.Fatalf("%q: got %v", b.String(), got)
 		}
 	})

@@ -5,48 +5,50 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
+
+	"github.com/ctxgate/ctxgate/llm"
 )
 
-// talk is a conversation in no shape's dress: what happened, in order.
-type talk []event
+// transcript is a conversation independent of the wire shape: its events in order.
+type transcript []event
 
-// event is what the user or the model said, or a tool turn.
+// event is a message of the user or of the model, or a tool turn.
 type event struct {
 	user  string
-	model string // said without calls
+	model string // a message without tool calls
 	calls []toolCall
 }
 
 type toolCall struct {
 	id, name, args string
 	results        []string // texts of the blocks of its result
-	image          bool     // and a picture
+	image          bool     // the result has an image block too
 	failed         bool
 }
 
-// look is how a client writes a request: what it may do differently from turn to turn.
-type look struct {
-	marks    []int // events from the end that carry a cache_control
-	thinking bool
-	lists    bool // texts as lists of one block
+// renderOptions are the ways in which a client may write the same conversation from turn to turn.
+type renderOptions struct {
+	marks    []int // the events with a cache_control, counted from the end
+	thinking bool  // thinking blocks are included
+	lists    bool  // a text is written as a list of one block
 	system   string
 }
 
-// render writes the request of a shape.
-func (t talk) render(shape Shape, l look) []byte {
-	w := writer{look: l}
+// render encodes the transcript as a request of a wire shape.
+func (t transcript) render(shape llm.Codec, l renderOptions) []byte {
+	w := writer{renderOptions: l}
 	for i, e := range t {
 		w.mark = false
 		for _, m := range l.marks {
 			w.mark = w.mark || len(t)-1-i == m
 		}
 		switch shape {
-		case Chat:
-			w.chat(e)
-		case Messages:
-			w.messages(e)
-		case Responses:
-			w.responses(e)
+		case openAIChat:
+			w.writeChat(e)
+		case anthropicMessages:
+			w.writeMessages(e)
+		case openAIResponses:
+			w.writeResponses(e)
 		}
 	}
 	if l.system == "" {
@@ -54,9 +56,9 @@ func (t talk) render(shape Shape, l look) []byte {
 	}
 	list := "[" + strings.Join(w.out, ", ") + "]"
 	switch shape {
-	case Messages:
+	case anthropicMessages:
 		return []byte(`{"model":"m-1","max_tokens":99,"system":[{"type":"text","text":` + quote(l.system) + `,"cache_control":{"type":"ephemeral"}}],"messages":` + list + `,"stream":true}`)
-	case Responses:
+	case openAIResponses:
 		return []byte(`{"model":"m-1","instructions":` + quote(l.system) + `,"input":` + list + `,"stream":true}`)
 	default:
 		return []byte(`{"model":"m-1","tools":[],"messages":` + list + `,"stream":true}`)
@@ -64,7 +66,7 @@ func (t talk) render(shape Shape, l look) []byte {
 }
 
 type writer struct {
-	look
+	renderOptions
 	mark bool
 	out  []string
 }
@@ -78,7 +80,7 @@ func quote(s string) string {
 	return string(out)
 }
 
-func (w *writer) chat(e event) {
+func (w *writer) writeChat(e event) {
 	switch {
 	case e.user != "":
 		w.add(`{"role":"user","content":%s}`, quote(e.user))
@@ -100,17 +102,17 @@ func (w *writer) chat(e event) {
 	}
 }
 
-func (w *writer) cache(last bool) string {
+func (w *writer) cacheControl(last bool) string {
 	if w.mark && last {
 		return `,"cache_control":{"type":"ephemeral"}`
 	}
 	return ""
 }
 
-func (w *writer) messages(e event) {
+func (w *writer) writeMessages(e event) {
 	plain := func(role, text string) {
 		if w.lists || w.mark {
-			w.add(`{"role":"%s","content":[{"type":"text","text":%s%s}]}`, role, quote(text), w.cache(true))
+			w.add(`{"role":"%s","content":[{"type":"text","text":%s%s}]}`, role, quote(text), w.cacheControl(true))
 			return
 		}
 		w.add(`{"role":"%s","content":%s}`, role, quote(text))
@@ -140,13 +142,13 @@ func (w *writer) messages(e event) {
 		if len(c.results) == 1 && !c.image && i%2 == 0 {
 			content = quote(c.results[0])
 		}
-		results = append(results, fmt.Sprintf(`{"type":"tool_result","tool_use_id":%s,"is_error":%v,"content":%s%s}`, quote(c.id), c.failed, content, w.cache(i == len(e.calls)-1)))
+		results = append(results, fmt.Sprintf(`{"type":"tool_result","tool_use_id":%s,"is_error":%v,"content":%s%s}`, quote(c.id), c.failed, content, w.cacheControl(i == len(e.calls)-1)))
 	}
 	w.add(`{"role":"assistant","content":[%s]}`, strings.Join(calls, ","))
 	w.add(`{"role":"user","content":[%s]}`, strings.Join(results, ","))
 }
 
-func (w *writer) responses(e event) {
+func (w *writer) writeResponses(e event) {
 	switch {
 	case e.user != "":
 		w.add(`{"type":"message","role":"user","content":[{"type":"input_text","text":%s}]}`, quote(e.user))
@@ -178,15 +180,15 @@ func (w *writer) responses(e event) {
 
 var tools = []string{"read_file", "grep", "bash", `odd"{tool_name}`, "fetch"}
 
-// makeTalk is a conversation as agents have them, with what makes trouble now and then.
-func makeTalk(seed uint64, turns int) talk {
+// randomTranscript is an agent's conversation with occasional edge cases: errors, images, reused call ids.
+func randomTranscript(seed uint64, turns int) transcript {
 	rnd := rand.New(rand.NewPCG(seed, 7))
-	out := talk{{user: "Fix /home/ann/src/main.go please"}}
+	out := transcript{{user: "Fix /home/ann/src/main.go please"}}
 	number := 0
-	reuse := rnd.IntN(6) == 0 // some providers number calls anew at each turn
+	reuse := rnd.IntN(6) == 0 // some providers restart the numbering of calls at each turn
 	for range turns {
 		if rnd.IntN(8) == 0 {
-			out = append(out, event{model: "Done with " + anyPath(rnd)}, event{user: "go on, see " + anyPath(rnd)})
+			out = append(out, event{model: "Done with " + randomPath(rnd)}, event{user: "go on, see " + randomPath(rnd)})
 		}
 		var e event
 		if reuse {
@@ -194,8 +196,8 @@ func makeTalk(seed uint64, turns int) talk {
 		}
 		for range 1 + rnd.IntN(3)*rnd.IntN(2) {
 			number++
-			c := toolCall{id: fmt.Sprintf("call_%d", number), name: tools[rnd.IntN(len(tools))], args: `{"path":"` + anyPath(rnd) + `"}`}
-			c.results = anyResults(rnd)
+			c := toolCall{id: fmt.Sprintf("call_%d", number), name: tools[rnd.IntN(len(tools))], args: `{"path":"` + randomPath(rnd) + `"}`}
+			c.results = randomResults(rnd)
 			c.image, c.failed = rnd.IntN(15) == 0, rnd.IntN(25) == 0
 			e.calls = append(e.calls, c)
 		}
@@ -204,9 +206,9 @@ func makeTalk(seed uint64, turns int) talk {
 	return out
 }
 
-func anyPath(rnd *rand.Rand) string { return fmt.Sprintf("/home/ann/src/file%d.go", rnd.IntN(12)) }
+func randomPath(rnd *rand.Rand) string { return fmt.Sprintf("/home/ann/src/file%d.go", rnd.IntN(12)) }
 
-func anyResults(rnd *rand.Rand) []string {
+func randomResults(rnd *rand.Rand) []string {
 	var out []string
 	for range 1 + rnd.IntN(3)*rnd.IntN(2) {
 		switch rnd.IntN(10) {
@@ -217,14 +219,14 @@ func anyResults(rnd *rand.Rand) []string {
 		case 2:
 			out = append(out, `{"error":null,"rows":[`+strings.Repeat("1,", rnd.IntN(200))+`2]}`)
 		default:
-			out = append(out, anyPath(rnd)+":12: «été» \"q\" \\ \t"+strings.Repeat("a line of text\n", 8+rnd.IntN(6)))
+			out = append(out, randomPath(rnd)+":12: «été» \"q\" \\ \t"+strings.Repeat("a line of text\n", 8+rnd.IntN(6)))
 		}
 	}
 	return out
 }
 
-// requests are the lengths at which a client would have sent the conversation so far.
-func (t talk) requests() []int {
+// requests returns the transcript lengths at which a client sends a request.
+func (t transcript) requests() []int {
 	var out []int
 	for i, e := range t {
 		if e.model == "" {

@@ -4,65 +4,58 @@ package history
 type Plan struct {
 	Cuts []Cut // in order
 
-	// Latch is what the caller should keep of this request's decisions, beside the events it
-	// gave: moves of the boundary that cannot be told from the conversation once a client has
-	// moved its cache_control past them. None where there is no cache_control: of what such a
-	// request masks, a provider that caches only what is marked has cached nothing.
-	Latch []Event
+	// Pins are decisions of this request for the caller to store, in addition to the events it gave: cuts
+	// that cannot be derived from the conversation once the client has moved its cache_control past them.
+	// There are none without a cache_control: the provider has then cached nothing of what is masked.
+	Pins []Event
 
-	// Stay is how many of the first cuts are of results that are as they are wherever Made is
-	// remembered; that they are masked then is for the plan to say.
-	Stay int
-
-	d        *Dialogue
-	book     *book // whose cuts they are; nil where more than the replay decided
-	policy   Policy
-	template template
-	rolls    bool // the boundary moves at every turn, as in the document
-	short    bool // results that do not get shorter are masked too (H2)
-	used     uses
+	d          *Dialogue
+	policy     Policy
+	template   template
+	isRolling  bool // the boundary moves at every turn, as in the document
+	masksShort bool // results that do not get shorter are masked too (H2)
 }
 
-// Cut is a result to mask: keep its text, and splice the plan's AppendEdits.
+// Cut is a result to mask: store its text, then apply the edits of AppendEdits.
 type Cut struct {
 	Result int
-	At     int // the request at which it was first masked, by its tool turns
+	AtTurn int // the request that masks it first, by its tool turns
 }
 
-// Kind is what an event says.
-type Kind uint8
+// EventKind is the kind of an event.
+type EventKind uint8
 
 // The kinds of events.
 const (
-	// Sweep: at the request with Turn tool turns the provider's cache was dead, so that moving
-	// the boundary as far as it goes cost nothing.
-	Sweep Kind = iota + 1
-	// Latched: at the request with Turn tool turns the results from First to before End were
-	// masked, if they were to be masked at all.
-	Latched
+	// Swept: at the request with Turn tool turns the provider's cache had expired, so that moving the
+	// boundary as far as possible cost nothing.
+	Swept EventKind = iota + 1
+	// Pinned: the request with Turn tool turns masked the results First to End-1, except those that are
+	// never masked.
+	Pinned
 )
 
-// Event is something in the life of a conversation that cannot be read from it, and without which
-// later requests would not give the same bytes. The caller keeps them under a name of the
-// conversation, such as Prefix(1), and gives those that are Own.
+// Event is a fact about a conversation that its bytes do not show, and without which later requests would
+// be masked differently. The caller stores events under a name of the conversation, such as PrefixHash(1),
+// and gives Plan those that OwnEvents returns.
 type Event struct {
-	Kind   Kind
+	Kind   EventKind
 	Turn   int
-	First  int // of Latched: result
-	End    int // of Latched: the result after the last
-	Prefix Sum // of the conversation up to Turn
+	First  int  // of Pinned: the first result
+	End    int  // of Pinned: the result after the last
+	Prefix Hash // of the conversation up to Turn
 }
 
-// SweepNow is the event of a dead cache at this request.
-func (d *Dialogue) SweepNow() Event {
-	return Event{Kind: Sweep, Turn: len(d.Turns), Prefix: d.Prefix(len(d.Turns))}
+// SweepEvent records that the provider's cache had expired at this request.
+func (d *Dialogue) SweepEvent() Event {
+	return Event{Kind: Swept, Turn: len(d.Turns), Prefix: d.PrefixHash(len(d.Turns))}
 }
 
-// Own are the events that happened in this conversation, not in one that began alike.
-func (d *Dialogue) Own(events []Event) []Event {
+// OwnEvents returns the events of this conversation, without those of others with the same beginning.
+func (d *Dialogue) OwnEvents(events []Event) []Event {
 	var out []Event
 	for _, e := range events {
-		if e.Turn >= 0 && e.Turn <= len(d.Turns) && e.Prefix == d.Prefix(e.Turn) {
+		if e.Turn >= 0 && e.Turn <= len(d.Turns) && e.Prefix == d.PrefixHash(e.Turn) {
 			out = append(out, e)
 		}
 	}
@@ -71,135 +64,112 @@ func (d *Dialogue) Own(events []Event) []Event {
 
 // Plan decides what to mask in this request, given what was decided before.
 //
-// Nothing at or before the last cache_control is newly masked, unless the policy says so: the
-// client asked the provider to keep it. What a sweep or an earlier request masked there stays so.
-// Where nothing of the messages is marked, a provider that caches only what is marked gives no
-// discount on them.
-func (d *Dialogue) Plan(p Policy, c Cache, events []Event) *Plan {
-	if d.Shape == Messages && d.Breakpoint < 0 {
-		c = Cache{}
+// Nothing at or before the last cache_control is newly masked, unless the policy says so: the client asked
+// the provider to cache it. What a sweep or an earlier request masked there stays masked. Without a
+// cache_control on the messages, a provider that caches only what is marked gives no discount on them.
+func (d *Dialogue) Plan(p Policy, c CachePrices, events []Event) *Plan {
+	if d.wire().MarkedCacheOnly && d.Breakpoint < 0 {
+		c = CachePrices{}
 	}
-	if d.template.text != p.Template {
-		d.template = parseTemplate(p.Template)
-	}
-	plan := &Plan{d: d, policy: p, template: d.template}
-	plan.rolls, plan.short = p.rolls(c.price()), p.masksShort(c.price())
-	if p.off() || len(d.Turns) == 0 {
+	plan := &Plan{d: d, policy: p, template: parseTemplate(p.Template)}
+	plan.isRolling, plan.masksShort = p.isRolling(c.price()), p.masksShort(c.price())
+	if p.isOff() || len(d.Turns) == 0 {
 		return plan
 	}
-	b := d.book(p, c)
-	old := newPast(events)
+	b := newReplay(d, p, c.price(), plan.template)
+	old := groupEvents(events)
 	var cuts []Cut
-	if plan.rolls {
-		cuts = b.roll(plan.template)
+	if plan.isRolling {
+		cuts = b.runRollingWindow(plan.template)
 	} else {
-		cuts = b.replay(old.sweeps)
+		cuts = b.runPolicy(old.sweeps)
 	}
-	if b.free == nil && len(old.latched) == 0 && (!plan.rolls || len(old.sweeps) == 0) && (d.edge == 0 || p.PastBreakpoints) {
-		plan.Cuts, plan.Stay, plan.book = cuts, len(cuts), b
-		if plan.rolls { // a result that came late may be out of the window, and yet be taken back
-			plan.Stay = len(b.cuts)
-		}
+	if b.releasedAt == nil && len(old.pinned) == 0 && (!plan.isRolling || len(old.sweeps) == 0) && (d.breakpointEnd == 0 || p.PastBreakpoints) {
+		plan.Cuts = cuts // no event and no mark changes them
 		return plan
 	}
-	at := b.masked(cuts)
+	at := b.firstMaskedAt(cuts)
 	plan.Cuts = make([]Cut, 0, len(d.Results))
 	for i := range d.Results {
-		kept, latched := old.covers(b, i)
-		free := p.PastBreakpoints || d.Results[i].Texts != nil && d.Results[i].Texts[0].Start >= d.edge
+		masked, pinned := old.firstCover(b, i)
+		free := p.PastBreakpoints || d.Results[i].Texts != nil && d.Results[i].Texts[0].Start >= d.breakpointEnd
 		switch {
-		case kept < never:
-			plan.Cuts = append(plan.Cuts, Cut{i, min(kept, at[i])})
+		case masked < never:
+			plan.Cuts = append(plan.Cuts, Cut{i, min(masked, at[i])})
 		case at[i] < never && free:
 			plan.Cuts = append(plan.Cuts, Cut{i, at[i]})
 		default:
 			continue
 		}
-		if !latched && d.Breakpoint >= 0 && !p.PastBreakpoints {
-			plan.latch(i)
+		if !pinned && d.Breakpoint >= 0 && !p.PastBreakpoints {
+			plan.pinCut(i)
 		}
 	}
-	plan.sign()
+	plan.signPins()
 	return plan
 }
 
-// Made is what the caller said with Remember at an earlier request of the conversation, under the same
-// policy; nil when it said nothing, or that is forgotten.
-func (p *Plan) Made() any {
-	if p.book == nil || p.d.endOf(p.book.made.turns) != p.book.made.end {
-		return nil // a turn went on: what was masked at it may be so in other words
-	}
-	return p.book.made.what
-}
-
-// Remember is for the caller to remember what it made of the cuts before Stay.
-func (p *Plan) Remember(what any) {
-	if n := len(p.d.Turns); p.book != nil {
-		p.book.made = made{what, n, p.d.endOf(n)}
-	}
-}
-
-// name is a tool's name as the placeholder has it.
-func (p *Plan) name(r *Result) string {
-	if p.rolls {
+// toolName is the tool's name in the placeholder.
+func (p *Plan) toolName(r *Result) string {
+	if p.isRolling {
 		return r.label
 	}
 	return r.Name
 }
 
-// latch notes the last mask for the caller to keep.
-func (p *Plan) latch(result int) {
-	at := p.Cuts[len(p.Cuts)-1].At
-	for i := range p.Latch {
-		if e := &p.Latch[i]; e.Turn == at {
+// pinCut adds the last cut to the pins.
+func (p *Plan) pinCut(result int) {
+	at := p.Cuts[len(p.Cuts)-1].AtTurn
+	for i := range p.Pins {
+		if e := &p.Pins[i]; e.Turn == at {
 			e.End = result + 1
 			return
 		}
 	}
-	p.Latch = append(p.Latch, Event{Kind: Latched, Turn: at, First: result, End: result + 1})
+	p.Pins = append(p.Pins, Event{Kind: Pinned, Turn: at, First: result, End: result + 1})
 }
 
-// sign says of the events to keep to which conversation they belong.
-func (p *Plan) sign() {
-	for i := range p.Latch {
-		p.Latch[i].Prefix = p.d.Prefix(p.Latch[i].Turn)
+// signPins binds the pins to this conversation.
+func (p *Plan) signPins() {
+	for i := range p.Pins {
+		p.Pins[i].Prefix = p.d.PrefixHash(p.Pins[i].Turn)
 	}
 }
 
-// past is what events say.
-type past struct {
-	sweeps  []int
-	latched []Event
+// pastEvents are events by their kind.
+type pastEvents struct {
+	sweeps []int
+	pinned []Event
 }
 
-func newPast(events []Event) (p past) {
+func groupEvents(events []Event) (p pastEvents) {
 	for _, e := range events {
 		switch e.Kind {
-		case Sweep:
+		case Swept:
 			p.sweeps = append(p.sweeps, e.Turn)
-		case Latched:
-			p.latched = append(p.latched, e)
+		case Pinned:
+			p.pinned = append(p.pinned, e)
 		}
 	}
 	return p
 }
 
-// covers says at which request an event first had a result masked, never when none did, and
-// whether one of them is a latch.
-func (p past) covers(b *book, i int) (at int, latched bool) {
+// firstCover is the first request at which an event masked a result, never if none did; pinned says
+// whether one of these events is a pin.
+func (p pastEvents) firstCover(b *replay, i int) (at int, pinned bool) {
 	at = never
-	if !b.gains(i) {
+	if b.gains[i] == 0 {
 		return at, false
 	}
 	for _, t := range p.sweeps {
-		if b.due[i] <= t {
+		if b.dueAt[i] <= t {
 			at = min(at, t)
 		}
 	}
-	for _, e := range p.latched {
-		if i >= e.First && i < e.End && (b.free == nil || e.Turn >= b.free[i]) {
-			at, latched = min(at, e.Turn), true
+	for _, e := range p.pinned {
+		if i >= e.First && i < e.End && (b.releasedAt == nil || e.Turn >= b.releasedAt[i]) {
+			at, pinned = min(at, e.Turn), true
 		}
 	}
-	return at, latched
+	return at, pinned
 }

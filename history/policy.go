@@ -6,88 +6,98 @@ import (
 	"math"
 )
 
-// How the boundary between masked and intact results moves.
+// The advance policies: when the boundary between masked and whole results moves.
 const (
-	EachTurn = "turn"     // at every turn: the document's rolling window
-	Stride   = "stride"   // every so many turns
-	Pressure = "pressure" // when the request grows too large
-	Auto     = "auto"     // when it pays, by the provider's prices
+	AdvanceEachTurn = "turn"     // at every turn: the document's rolling window
+	AdvanceStride   = "stride"   // every so many turns
+	AdvancePressure = "pressure" // when the request grows too large
+	AdvanceAuto     = "auto"     // when it pays, by the provider's prices
 )
 
 // DefaultTemplate is the document's placeholder.
 const DefaultTemplate = "[Observation masquée: résultat d’outil ancien (tool_call_id={tool_call_id}, outil={tool_name}, chars={original_chars})]"
 
+// The placeholders of profile = "agents". PlainRecoverTemplate replaces PlainTemplate where the model has
+// recover_text.
+const (
+	PlainTemplate        = "[… {original_chars} characters of an old {tool_name} result left out; tool_call_id={tool_call_id}]"
+	PlainRecoverTemplate = "[… {original_chars} characters of an old {tool_name} result left out; call recover_text with prune_id={prune_id}]"
+)
+
 // Policy says which results are masked, when, and by what.
 type Policy struct {
-	// Mask old tool results of conversations. Default true.
+	// Mask old tool results in conversations. Default true.
 	Enabled bool `key:"enabled"`
 
-	// How many tool turns, counted from the last, keep their results whole. Default 8; 0 masks
-	// nothing.
+	// How many of the last tool turns keep their results unmasked. Default 8; 0 masks nothing.
 	WindowTurns int `key:"window_turns"`
 
-	// Keep results that look like errors: with profile = "document", every text that contains
-	// Traceback, Exception, timeout, connect_error, connection refused, "error" or a line that starts
-	// with Error, and every JSON object with the key error; with profile = "agents", not those that
-	// only mention one, as source code does. Default true.
+	// Do not mask results that look like errors: with profile = "document", every text that contains
+	// Traceback, Exception, timeout, connect_error, connection refused, "error" or a line that starts with
+	// Error, and every JSON object with the key error; with profile = "agents", not texts that only
+	// mention an error, such as source code. Default true.
 	KeepErrors bool `key:"keep_errors"`
 
-	// How many results of each tool, counted from the last, stay whole wherever they stand.
-	// Default 0: only the window counts.
+	// How many of the last results of each tool stay unmasked, however old they are. Default 0: only the
+	// window counts.
 	KeepLastK int `key:"keep_last_k_per_tool" min:"0"`
 
-	// What stands in the place of a result. {tool_call_id}, {tool_name}, {original_chars} and
-	// {prune_id} are replaced. Default: the document's, in French.
+	// The text that replaces a result. {tool_call_id}, {tool_name}, {original_chars} and
+	// {prune_id} are replaced. Where the model has recover_text and the template has no {prune_id}, how to
+	// read the result back is added. Default: the document's, in French; with profile = "agents", a
+	// shorter one in English.
 	Template string `key:"placeholder_template"`
 
-	// When the window moves on: "turn" (at every turn, which costs more than it saves where the
-	// provider caches prompts), "stride" (every stride turns), "pressure" (when a request exceeds
-	// trigger_tokens) or "auto" (when it pays, by the provider's cache prices; without any, at
-	// every turn). Default "auto".
+	// When the window moves: "turn" (at every turn, which costs more than it saves if the provider caches
+	// prompts), "stride" (every stride turns), "pressure" (when a request exceeds trigger_tokens) or
+	// "auto" (when it pays, by the provider's cache prices; without such prices, at every turn). Default
+	// "auto".
 	Advance string `key:"advance" oneof:"turn,stride,pressure,auto"`
 
-	// With advance = "stride", how many turns the window stands still. Default 16.
+	// For advance = "stride": how many turns pass between moves. Default 16.
 	Stride int `key:"stride" min:"1"`
 
-	// With advance = "pressure", the size of a request, in estimated tokens, over which the
-	// window moves; with "auto", the size of its messages from which on a first move may take
-	// more than two turns to pay back. Default 60000.
+	// For advance = "pressure": the size of a request, in estimated tokens, above which the window moves.
+	// For "auto": the size of the messages above which the first move may take more than two turns to pay
+	// back. Default 60000.
 	TriggerTokens int `key:"trigger_tokens" min:"0"`
 
-	// With advance = "pressure", how many estimated tokens a move must clear at least. Default
-	// 10000.
+	// For advance = "pressure": how many estimated tokens a move must clear at least. Default 10000.
 	ClearAtLeast int `key:"clear_at_least" min:"0"`
 
-	// Let the window move past the cache_control marks of clients too. Agents that mark their
-	// last message on every turn, as Claude Code does, have all of their history before a mark;
-	// with false it is masked only once the provider's cache has died of idleness. With true the
-	// window moves as "advance" says, which "auto" does only when it pays. Default false: nothing
-	// at or before the last mark is rewritten.
+	// Let the window move past the clients' cache_control marks. Agents that mark their last message on
+	// every turn, as Claude Code does, have their whole history before a mark; with false it is masked
+	// only after the provider's cache has expired. With true the window moves as advance says; "auto" does
+	// so only when it pays. Default false: nothing at or before the last mark is changed; with
+	// profile = "agents", true.
 	PastBreakpoints bool `key:"past_breakpoints"`
 
-	// How many identifiers (paths, URLs, ids) of a masked result its placeholder lists, of those
-	// that the conversation went on to use. Default 4; 0 lists none.
+	// How many identifiers (paths, URLs, ids) of a masked result its placeholder lists, among those that
+	// the conversation used later. Default 4; 0 lists none.
 	KeepHandles int `key:"keep_handles" min:"0"`
 
 	// Agents is set by the top-level key profile = "agents", not by a key of its own. It selects the
 	// narrower readings of H2 and H8: a result that masking would not make shorter stays, and text
-	// that only mentions an error is not one. False holds the documents to the letter.
+	// that only mentions an error is not one; and the wider one of H7: a list of texts is text. False holds the documents to the letter.
 	Agents bool
 }
 
 // DefaultPolicy is the contract's.
 func DefaultPolicy() Policy {
 	return Policy{
-		Enabled: true, WindowTurns: 8, KeepErrors: true, Template: DefaultTemplate, Advance: Auto,
+		Enabled: true, WindowTurns: 8, KeepErrors: true, Template: DefaultTemplate, Advance: AdvanceAuto,
 		Stride: 16, TriggerTokens: 60_000, ClearAtLeast: 10_000, KeepHandles: 4,
 	}
 }
+
+// readsAsText says whether a result is text that may be masked.
+func (p Policy) readsAsText(r *Result) bool { return r.Maskable || p.Agents && r.textList }
 
 // Validate lists every problem; each text begins with the key it is about.
 func (p Policy) Validate() []error {
 	var problems []error
 	switch p.Advance {
-	case EachTurn, Stride, Pressure, Auto:
+	case AdvanceEachTurn, AdvanceStride, AdvancePressure, AdvanceAuto:
 	default:
 		problems = append(problems, fmt.Errorf("advance: %q is none of turn, stride, pressure, auto", p.Advance))
 	}
@@ -105,30 +115,30 @@ func (p Policy) Validate() []error {
 	return problems
 }
 
-func (p Policy) off() bool { return !p.Enabled || p.WindowTurns <= 0 }
+func (p Policy) isOff() bool { return !p.Enabled || p.WindowTurns <= 0 }
 
-// rolls says whether the window moves at every turn, as in the document.
-func (p Policy) rolls(c price) bool {
-	return p.Advance == EachTurn || p.Advance == Auto && !c.discount()
+// isRolling says whether the window moves at every turn, as in the document.
+func (p Policy) isRolling(c price) bool {
+	return p.Advance == AdvanceEachTurn || p.Advance == AdvanceAuto && !c.hasDiscount()
 }
 
-// masksShort says whether a result is masked even where the placeholder is longer than its text: the
-// document's window holds exactly (H2, the exception of I5).
-func (p Policy) masksShort(c price) bool { return p.rolls(c) && !p.Agents }
+// masksShort says whether a result is masked even if its placeholder is longer than its text: the document's
+// window applies to the letter (H2, the exception to I5).
+func (p Policy) masksShort(c price) bool { return p.isRolling(c) && !p.Agents }
 
-// Cache is what a provider charges for input that its cache takes in and gives back, relative to
-// input without a cache. The zero value is a provider without a discount.
-type Cache struct{ Write, Read float64 }
+// CachePrices is what a provider charges for writing input to its cache and for reading it back, relative to
+// uncached input. The zero value is a provider without a discount.
+type CachePrices struct{ Write, Read float64 }
 
-// price is a Cache in thousandths: whole numbers are the same on every machine.
+// price is CachePrices in thousandths: integers are the same on every machine.
 type price struct{ write, read int }
 
-func (c Cache) price() price {
-	if c == (Cache{}) {
+func (c CachePrices) price() price {
+	if c == (CachePrices{}) {
 		return price{1000, 1000}
 	}
 	return price{int(math.Round(c.Write * 1000)), int(math.Round(c.Read * 1000))}
 }
 
-// discount says whether reading from the cache is cheaper than writing anew.
-func (p price) discount() bool { return p.read < p.write }
+// hasDiscount says whether reading from the cache is cheaper than writing to it.
+func (p price) hasDiscount() bool { return p.read < p.write }

@@ -1,214 +1,204 @@
 package history
 
 import (
-	"bytes"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
 
 	"github.com/ctxgate/ctxgate/internal/membudget"
+	"github.com/ctxgate/ctxgate/internal/recovertool"
 	"github.com/ctxgate/ctxgate/jsonscan"
+	"github.com/ctxgate/ctxgate/llm"
 )
 
-// Read reads a request. It refuses what is not strict JSON nested at most maxDepth deep, a key
-// that comes twice or in other letters in any object it looks into, and messages that are none.
-func Read(shape Shape, body []byte, maxDepth int) (*Dialogue, error) {
-	return newReader(shape, body).read(maxDepth)
+var (
+	errNoMessages = errors.New("it has no list of messages")
+	errNoModel    = errors.New("its model is not a string")
+	errNoObject   = errors.New("it is not an object")
+	errTooMany    = errors.New("it has too many messages, calls and results")
+)
+
+// Read reads the conversation of a request. It refuses JSON that is invalid or nested deeper than maxDepth,
+// duplicate keys and keys in other case in the objects that it reads, and messages that are not objects.
+func Read(codec llm.Codec, body []byte, maxDepth int) (*Dialogue, error) {
+	return newReader(codec, body).readRequest(maxDepth)
 }
 
-func newReader(shape Shape, body []byte) *reader {
-	return &reader{d: &Dialogue{Shape: shape, Breakpoint: -1, body: body}, body: body, ids: map[string]int{}}
+func newReader(codec llm.Codec, body []byte) *reader {
+	return &reader{d: &Dialogue{Codec: codec, Breakpoint: -1, body: body}, body: body, ids: map[string]int{}}
 }
 
-func (r *reader) read(maxDepth int) (*Dialogue, error) {
+func (r *reader) readRequest(maxDepth int) (*Dialogue, error) {
 	s := jsonscan.New(r.body, maxDepth)
-	return r.end(s, s.Object(requestKeys, r.member(s)))
+	return r.finishRequest(s, s.Object(r.d.wire().RequestKeys, r.readMember(s)))
 }
 
-// end is the conversation, if the request ends as it should.
-func (r *reader) end(s *jsonscan.Scanner, err error) (*Dialogue, error) {
+// finishRequest checks the end of the request and resolves what depends on the whole conversation.
+func (r *reader) finishRequest(s *jsonscan.Scanner, err error) (*Dialogue, error) {
 	if err == nil {
 		err = s.End()
 	}
-	if err == nil && !r.found {
+	if err == nil && !r.hasMessages {
 		err = errNoMessages
 	}
 	switch {
-	case err != nil && r.inside:
-		return nil, fmt.Errorf("reading a %s request: message %d: %w", r.d.Shape, len(r.d.Messages), err)
+	case err != nil && r.inMessages:
+		return nil, fmt.Errorf("reading a %s request: message %d: %w", r.d.wire().Name, len(r.d.Messages), err)
 	case err != nil:
-		return nil, fmt.Errorf("reading a %s request: %w", r.d.Shape, err)
+		return nil, fmt.Errorf("reading a %s request: %w", r.d.wire().Name, err)
 	}
-	r.finish()
+	r.resolveCalls()
 	return r.d, nil
 }
 
-// The keys that are read. One in other letters is refused: another parser may take it for these.
-var (
-	requestKeys  = []string{"model", "stream", "messages", "input", "tools", "system", "instructions", "cache_control", "prompt_cache_retention"}
-	messageKeys  = []string{"role", "content", "tool_calls", "tool_call_id", "type", "call_id", "name", "output", "cache_control"}
-	callKeys     = []string{"id", "function", "custom"}
-	functionKeys = []string{"name"}
-	cacheKeys    = []string{"type", "ttl"}
-	blockKeys    = []string{"type", "text", "id", "name", "tool_use_id", "content", "is_error", "cache_control"}
-)
-
+// reader reads one request.
 type reader struct {
 	d    *Dialogue
 	body []byte
 
-	ids    map[string]int // numbers of call ids
-	calls  []call         // by number
-	log    []naming       // every time one was named
-	total  int            // what the messages so far weigh
-	bare   int            // bytes of them that weigh nothing
-	open   bool           // only results have come since the last turn began
-	mark   mark           // of the message that is being read
-	shared int            // turns that are an earlier request's too
-	old    int            // results that are an earlier request's too
-	done   int            // results whose call is known; 0 when one may have been named again since
+	ids           map[string]int // call numbers by id
+	calls         []callState    // by number
+	callLog       []callEntry    // every call of the conversation, in order
+	total         int            // the sum of the messages' weights so far
+	volatileTotal int            // the sum of their bytes that have no weight
+	turnOpen      bool           // only results followed the start of the last tool turn
+	current       llm.Message    // the message that is being read
+	sharedTurns   int            // turns whose memory is shared with an earlier request
 
-	keys     []string      // of the request so far
-	found    bool          // there are messages
-	inside   bool          // they are being read
-	trails   bool          // the request as a whole has a cache_control
-	lasted   time.Duration // Lasts before the first message
-	trailing time.Duration // what the cache_control of the whole asks
+	keys              []string      // the keys of the request so far
+	hasMessages       bool          // the messages were read, or a text in their place
+	inMessages        bool          // the reader is inside the messages
+	hasWholeMark      bool          // the request itself has a cache_control
+	ttlBeforeMessages time.Duration // CacheTTL before the first message
+	wholeMarkTTL      time.Duration // the TTL of that cache_control
 
-	stands *standing // nil where nobody remembers it
+	entry *cachedConversation // the cache entry; nil if the conversation is not cached
 
-	memory  *membudget.Scope // what is found in the request is charged to it
-	charged int              // parts that are
+	memory       *membudget.Scope // charged for the parts of the request
+	chargedParts int              // how many parts are charged
 }
 
 const (
-	maxParts     = 50_000  // messages, calls and results that a request may have
-	partBytes    = 1 << 10 // about what one of them takes in memory
+	maxParts     = 50_000  // the most messages, calls and results of a request
+	partBytes    = 1 << 10 // the approximate memory of one part
 	partsAtATime = 512
 )
 
-// bounded is asked before each part of a request is read. A request of many small ones would take
-// many times its bytes.
-func (r *reader) bounded() error {
-	parts := len(r.d.Messages) + len(r.d.Results) + len(r.log) + len(r.keys)
+// checkLimit limits and charges the parts of a request. It is called before each part is read, because many
+// small parts take many times the memory of their bytes.
+func (r *reader) checkLimit() error {
+	parts := len(r.d.Messages) + len(r.d.Results) + len(r.callLog) + len(r.keys) + len(r.current.Results) + len(r.current.Calls)
 	if parts > maxParts {
 		return errTooMany
 	}
-	if parts < r.charged+partsAtATime {
+	if parts < r.chargedParts+partsAtATime {
 		return nil
 	}
-	r.charged = parts
-	return r.memory.Take(partsAtATime * partBytes)
+	r.chargedParts = parts
+	return r.memory.Reserve(partsAtATime * partBytes)
 }
 
-// call is what is known of a call's id.
-type call struct {
+// callState is the state of a call id.
+type callState struct {
 	id   string
 	name string
-	turn int // the last one that names it, -1 for none yet
+	turn int // the last turn with the call; -1: none yet
 }
 
-// naming is a call of a message.
-type naming struct {
+// callEntry is one call in a message.
+type callEntry struct {
 	message, number int
-	name            string // "" where it has none
+	name            string // "" if the call has none
 	turn            int
 }
 
-func (n naming) apply(c *call) {
+func (n callEntry) applyTo(c *callState) {
 	if c.turn = n.turn; n.name != "" {
 		c.name = n.name
 	}
 }
 
-// value is a member that is read later: a string, or the span of something else.
-type value struct {
-	jsonscan.Span
-	str   jsonscan.Str
-	isStr bool
-}
-
-func (v value) list(body []byte) bool { return v.Len() > 0 && body[v.Start] == '[' }
-
-// member reads what is at the top: the messages, and what is around them.
-func (r *reader) member(s *jsonscan.Scanner) func(key []byte) error {
+// readMember reads a top-level member of the request.
+func (r *reader) readMember(s *jsonscan.Scanner) func(key []byte) error {
 	return func(key []byte) error {
-		if err := r.bounded(); err != nil {
+		if err := r.checkLimit(); err != nil {
 			return err
 		}
 		r.keys = append(r.keys, string(key))
-		if list := string(key) == "input"; (list || string(key) == "messages") && list == (r.d.Shape == Responses) {
-			return r.list(s)
+		wire := r.d.wire()
+		if string(key) == wire.MessagesKey {
+			return r.readMessages(s)
 		}
 		kind := s.Kind()
-		v, err := r.value(s)
+		v, err := llm.ReadValue(s)
 		if err != nil {
 			return err
 		}
 		switch string(key) {
 		case "model":
-			if !v.isStr && kind != 'n' {
+			if !v.IsString && kind != 'n' {
 				return errNoModel
 			}
-			r.d.Model = string(r.text(v))
+			r.d.Model = string(r.valueReader().Text(v))
 		case "stream":
 			r.d.Stream = kind == 't'
-		case "tools", "system", "instructions":
-			r.d.base += v.Len()
-			r.d.front = append(r.d.front, v.Span)
-			if string(key) == "tools" && v.list(r.body) {
-				r.d.tools = v.Span
-			}
-			r.d.Lasts = max(r.d.Lasts, lasting(v.Of(r.body)))
-		case "cache_control": // on the last block, wherever that is
-			if err := r.distinct(v, cacheKeys); err != nil {
+		case "cache_control": // it marks the last block of the request
+			if err := r.valueReader().CheckCacheControl(v); err != nil {
 				return err
 			}
-			r.trails = r.d.Shape == Messages && kind == '{'
-			r.trailing = lasting(v.Of(r.body))
-			r.d.Lasts = max(r.d.Lasts, r.trailing)
+			r.hasWholeMark = wire.MarkedCacheOnly && kind == '{'
+			r.wholeMarkTTL = llm.CacheTTL(v.Of(r.body))
+			r.d.CacheTTL = max(r.d.CacheTTL, r.wholeMarkTTL)
 		case "prompt_cache_retention":
-			if string(r.text(v)) == "24h" {
-				r.d.Lasts = max(r.d.Lasts, 24*time.Hour)
+			if string(r.valueReader().Text(v)) == "24h" {
+				r.d.CacheTTL = max(r.d.CacheTTL, 24*time.Hour)
 			}
 		default:
-			r.d.others = append(r.d.others, jsonscan.Field{Key: string(key), Value: v.Span})
+			if !slices.Contains(wire.PromptKeys, string(key)) {
+				r.d.others = append(r.d.others, jsonscan.Field{Key: string(key), Value: v.Span})
+				return nil
+			}
+			r.d.base += v.Len()
+			r.d.front = append(r.d.front, v.Span)
+			if string(key) == "tools" && v.IsList(r.body) {
+				r.d.tools = v.Span
+			}
+			r.d.CacheTTL = max(r.d.CacheTTL, llm.CacheTTL(v.Of(r.body)))
 		}
 		return nil
 	}
 }
 
-// list reads the messages. An input may be a string: then there are none.
-func (r *reader) list(s *jsonscan.Scanner) error {
+func (r *reader) valueReader() *llm.Reader {
+	return &llm.Reader{Body: r.body, CheckLimit: r.checkLimit}
+}
+
+// readMessages reads the messages. A string in their place, if the shape allows it, has none.
+func (r *reader) readMessages(s *jsonscan.Scanner) error {
 	if s.Kind() != '[' {
-		r.found = s.Kind() == '"' && r.d.Shape == Responses
+		r.hasMessages = s.Kind() == '"' && r.d.wire().TextInput
 		return nil
 	}
-	r.found, r.inside, r.lasted = true, true, r.d.Lasts
-	if err := s.Array(r.element(s)); err != nil {
+	r.hasMessages, r.inMessages, r.ttlBeforeMessages = true, true, r.d.CacheTTL
+	if err := s.Array(r.readMessage(s)); err != nil {
 		return err
 	}
-	r.listed()
+	r.endMessages()
 	return nil
 }
 
-// listed is called where the messages end, before what stands behind them is read.
-func (r *reader) listed() {
-	r.inside = false
-	r.stand()
+// endMessages is called after the last message, before the members that follow are read.
+func (r *reader) endMessages() {
+	r.inMessages = false
+	r.prepareEntry()
 }
 
-// element reads one message.
-func (r *reader) element(s *jsonscan.Scanner) func() error {
-	read := r.chat
-	switch r.d.Shape {
-	case Messages:
-		read = r.messages
-	case Responses:
-		read = r.item
-	}
+// readMessage reads one message.
+func (r *reader) readMessage(s *jsonscan.Scanner) func() error {
+	values := r.valueReader()
 	return func() error {
-		if err := r.bounded(); err != nil {
+		if err := r.checkLimit(); err != nil {
 			return err
 		}
 		if s.Kind() != '{' {
@@ -217,282 +207,136 @@ func (r *reader) element(s *jsonscan.Scanner) func() error {
 			}
 			return errNoObject
 		}
-		return read(s)
-	}
-}
-
-// value passes the value before s.
-func (r *reader) value(s *jsonscan.Scanner) (v value, err error) {
-	if s.Kind() == '"' {
-		start := s.Pos()
-		v.str, err = s.Str()
-		v.isStr = true
-		v.Span = jsonscan.Span{Start: start, End: s.Pos()}
-		return v, err
-	}
-	v.Span, err = s.Skip()
-	return v, err
-}
-
-// text is a string's text, and nothing of any other value.
-func (r *reader) text(v value) []byte {
-	raw := v.str.Of(r.body)
-	if bytes.IndexByte(raw, '\\') < 0 {
-		return raw
-	}
-	return jsonscan.AppendText(nil, raw)
-}
-
-// each has a second look at a list: at every element that is there. What is no list has none.
-func (r *reader) each(span jsonscan.Span, look func(s *jsonscan.Scanner) error) error {
-	if span.Len() == 0 || r.body[span.Start] != '[' {
-		return nil
-	}
-	s := jsonscan.Inside(r.body, span.Start, 0, 0)
-	return s.Array(func() error {
-		if err := r.bounded(); err != nil {
+		r.current = llm.Message{Calls: r.current.Calls[:0], Results: r.current.Results[:0]}
+		if err := r.d.Codec.ReadMessage(values, s, &r.current); err != nil {
 			return err
 		}
-		return look(s)
-	})
-}
-
-// object reads the object before s: member gets each key and value. What is no object has none.
-func (r *reader) object(s *jsonscan.Scanner, protocol []string, member func(key []byte, v value)) (jsonscan.Span, error) {
-	if s.Kind() != '{' {
-		return s.Skip()
-	}
-	start := s.Pos()
-	err := s.Object(protocol, func(key []byte) error {
-		v, err := r.value(s)
-		if err == nil && string(key) == "cache_control" {
-			err = r.distinct(v, cacheKeys)
-		}
-		if err == nil {
-			member(key, v)
-		}
-		return err
-	})
-	return jsonscan.Span{Start: start, End: s.Pos()}, err
-}
-
-// distinct refuses an object in which a key comes twice, or one of those in other letters. What is inside
-// of its values is not looked at: one look for each level of a deep object would be quadratic.
-func (r *reader) distinct(v value, protocol []string) error {
-	s := jsonscan.Inside(r.body, v.Start, 0, 0)
-	if s.Kind() != '{' {
+		r.addMessage(values)
 		return nil
 	}
-	return s.Object(protocol, func([]byte) error { return nil })
 }
 
-// number is the number of a call's id.
-func (r *reader) number(id []byte) int {
+// addMessage adds the current message to the conversation.
+func (r *reader) addMessage(values *llm.Reader) {
+	m := &r.current
+	if m.ClosesTurn {
+		r.turnOpen = false
+	}
+	if len(m.Calls) > 0 && (!m.JoinsTurn || !r.awaitsResults()) {
+		at := len(r.d.Messages)
+		r.d.Turns = append(r.d.Turns, Turn{Message: at, End: at + 1})
+		r.turnOpen = true
+	}
+	for _, c := range m.Calls {
+		r.addCall(values.Text(c.ID), values.Text(c.Name))
+	}
+	if m.JoinsTurn {
+		r.extendTurn()
+	}
+	for i := range m.Results {
+		r.addResult(values, &m.Results[i])
+	}
+	if m.Mark.End > 0 {
+		r.d.Breakpoint, r.d.breakpointEnd = len(r.d.Messages), m.Mark.End
+	}
+	r.d.CacheTTL = max(r.d.CacheTTL, m.Mark.TTL)
+	r.total += m.Weight
+	r.volatileTotal += m.Len() - m.Weight
+	out := Message{Span: m.Span, Bytes: m.Weight, total: r.total, volatileTotal: r.volatileTotal, spoken: m.Spoken, open: r.turnOpen, mark: m.Mark}
+	if m.ByUser && m.Spoken {
+		out.byUser, out.prompt = true, m.Prompt
+	}
+	r.d.Messages = append(r.d.Messages, out)
+	m.Calls, m.Results = m.Calls[:0], m.Results[:0]
+}
+
+// awaitsResults says that the last turn is open and has no results yet.
+func (r *reader) awaitsResults() bool {
+	n := len(r.d.Results)
+	return r.turnOpen && (n == 0 || r.d.Results[n-1].Message < r.d.Turns[len(r.d.Turns)-1].Message)
+}
+
+// callNumber returns the number of a call id, a new one if the id is new.
+func (r *reader) callNumber(id []byte) int {
 	if n, ok := r.ids[string(id)]; ok {
 		return n
 	}
-	c := call{id: string(id), turn: -1}
+	c := callState{id: string(id), turn: -1}
 	r.ids[c.id] = len(r.calls)
 	r.calls = append(r.calls, c)
 	return len(r.calls) - 1
 }
 
-// message ends a message: it weighs so much, and is said by the model or the user, or not.
-func (r *reader) message(span jsonscan.Span, weight int, spoken bool) {
-	if r.mark.edge > 0 {
-		r.d.Breakpoint, r.d.edge = len(r.d.Messages), r.mark.edge
-	}
-	r.d.Lasts = max(r.d.Lasts, r.mark.lasts)
-	r.total += weight
-	r.bare += span.Len() - weight
-	r.d.Messages = append(r.d.Messages, Message{Span: span, Bytes: weight, total: r.total, bare: r.bare, spoken: spoken, open: r.open, mark: r.mark})
-	r.mark = mark{}
-}
-
-// begin starts a turn with the message that is being read.
-func (r *reader) begin() {
-	at := len(r.d.Messages)
-	r.d.Turns = append(r.d.Turns, Turn{Message: at, End: at + 1})
-	r.open = true
-}
-
-// extend makes the message that is being read part of the last turn, if that is still open.
-func (r *reader) extend() {
-	if r.open {
-		if len(r.d.Turns) <= r.shared {
+// extendTurn adds the current message to the last turn if that is still open.
+func (r *reader) extendTurn() {
+	if r.turnOpen {
+		if len(r.d.Turns) <= r.sharedTurns {
 			r.ownTurns()
 		}
 		r.d.Turns[len(r.d.Turns)-1].End = len(r.d.Messages) + 1
 	}
 }
 
-// ownTurns makes the turns the reader's own, so that one of them can be changed.
-func (r *reader) ownTurns() { r.d.Turns, r.shared = slices.Clone(r.d.Turns), 0 }
+// ownTurns copies the shared turns so that they can be changed.
+func (r *reader) ownTurns() { r.d.Turns, r.sharedTurns = slices.Clone(r.d.Turns), 0 }
 
-// called notes a call of the last turn.
-func (r *reader) called(id, name value) {
-	known := len(r.calls)
-	n := naming{message: len(r.d.Messages), number: r.number(r.text(id)), turn: len(r.d.Turns) - 1}
-	if n.number < known {
-		r.done = 0
-	}
+// addCall adds a call to the last turn.
+func (r *reader) addCall(id, name []byte) {
+	n := callEntry{message: len(r.d.Messages), number: r.callNumber(id), turn: len(r.d.Turns) - 1}
 	c := &r.calls[n.number]
-	if text := r.text(name); string(text) == c.name {
+	if string(name) == c.name {
 		n.name = c.name
 	} else {
-		n.name = string(text)
+		n.name = string(name)
 	}
-	n.apply(c)
-	r.log = append(r.log, n)
+	n.applyTo(c)
+	r.callLog = append(r.callLog, n)
 }
 
-// answered notes a result that begins so many bytes into the message that is being read.
-func (r *reader) answered(id value, content texts, inside int) {
+// addResult adds a result of the current message.
+func (r *reader) addResult(values *llm.Reader, in *llm.Result) {
 	res := Result{
-		Message: len(r.d.Messages), Turn: -1, Name: Unknown, call: -1,
-		Chars: content.chars + max(0, len(content.spans)-1), Texts: content.spans, Maskable: content.plain && len(content.spans) > 0,
-		bytes: content.weight, before: r.total + inside, since: len(r.d.Turns) - 1,
+		Message: len(r.d.Messages), Turn: -1, Name: UnknownTool, call: -1,
+		Chars: in.Chars + max(0, len(in.Texts)-1), Texts: in.Texts, Maskable: in.TextOnly && len(in.Texts) > 0, textList: in.TextList && len(in.Texts) > 0,
+		bytes: in.Weight, before: r.total + in.Offset, since: len(r.d.Turns) - 1,
 	}
-	if !r.open {
-		res.since++ // it came late, and is surely there only when the next turn is
+	if !r.turnOpen {
+		res.since++ // a late result: only requests from the next turn on are sure to include it
 	}
-	if text := r.text(id); len(text) > 0 {
-		res.call = r.number(text)
+	if text := values.Text(in.CallID); len(text) > 0 {
+		res.call = r.callNumber(text)
 		c := r.calls[res.call]
 		res.CallID, res.Turn = c.id, c.turn
 		if c.name != "" {
 			res.Name = c.name
 		}
 	}
-	if res.marked = content.failed; res.marked {
-		res.failed = verdicts{isError, isError}
+	if res.marked = in.Failed; res.marked {
+		res.failed = verdictPair{isError, isError}
 	}
-	r.d.reads = r.d.reads || ReadsBack(res.Name)
+	r.d.hasReadBack = r.d.hasReadBack || recovertool.IsName(res.Name)
 	r.d.Results = append(r.d.Results, res)
-	r.extend()
+	r.extendTurn()
 }
 
-// texts is the content of a result.
-type texts struct {
-	spans  []jsonscan.Span
-	chars  int
-	weight int
-	plain  bool // nothing but text
-	failed bool // it says so itself
-}
-
-// content reads what a result holds: a string, or a list of blocks of which some may be text.
-// It says where the last of those blocks ends that carries a cache_control.
-func (r *reader) content(v value, lists bool) (c texts, edge int, err error) {
-	if v.isStr {
-		return texts{spans: []jsonscan.Span{v.str.Span}, chars: v.str.Chars, weight: v.str.Len(), plain: true}, 0, nil
-	}
-	if !v.list(r.body) {
-		return texts{weight: v.Len()}, 0, nil
-	}
-	c.plain = lists
-	err = r.each(v.Span, func(s *jsonscan.Scanner) error {
-		b, err := r.block(s)
-		if b.cached {
-			edge = b.End
-		}
-		c.weight += b.weight()
-		if !b.isText() {
-			c.plain = false
-			return err
-		}
-		c.spans = append(c.spans, b.text.str.Span)
-		c.chars += b.text.str.Chars
-		return err
-	})
-	return c, edge, err
-}
-
-// block is one block of a list of content.
-type block struct {
-	jsonscan.Span
-	kind    []byte
-	text    value
-	id      value
-	name    value
-	of      value // tool_use_id
-	content value
-	failed  bool // is_error
-	cached  bool
-	extra   int // bytes of cache_control
-}
-
-func (r *reader) block(s *jsonscan.Scanner) (b block, err error) {
-	b.Span, err = r.object(s, blockKeys, func(key []byte, v value) {
-		switch string(key) {
-		case "type":
-			b.kind = r.text(v)
-		case "text":
-			b.text = v
-		case "id":
-			b.id = v
-		case "name":
-			b.name = v
-		case "tool_use_id":
-			b.of = v
-		case "content":
-			b.content = v
-		case "is_error":
-			b.failed = r.body[v.Start] == 't'
-		case "cache_control":
-			b.cached = r.body[v.Start] != 'n'
-			r.mark.lasts = max(r.mark.lasts, lasting(v.Of(r.body)))
-			b.extra = len(`,"cache_control":`) + v.Len()
-		}
-	})
-	return b, err
-}
-
-func (b block) isText() bool {
-	switch string(b.kind) {
-	case "text", "input_text", "output_text":
-		return b.text.isStr
-	}
-	return false
-}
-
-// weight is a block's text, as if it stood alone: clients make a list of a string, and back,
-// when they move a cache_control. They drop old thinking when they please, so it weighs nothing.
-func (b block) weight() int {
-	switch {
-	case b.isText():
-		return b.text.str.Len()
-	case string(b.kind) == "thinking" || string(b.kind) == "redacted_thinking":
-		return 0
-	}
-	return b.Len() - b.extra
-}
-
-// finish fills in what only the whole conversation knows: of each result, who named its call last.
-func (r *reader) finish() {
-	r.d.MarkLasts = 0
-	if last := len(r.d.Messages) - 1; r.trails && last >= 0 {
-		r.d.Breakpoint, r.d.edge, r.d.MarkLasts = last, r.d.Messages[last].End, r.trailing
+// resolveCalls sets what depends on the whole conversation: the cache breakpoint and, for each result, the
+// last turn that calls it.
+func (r *reader) resolveCalls() {
+	r.d.BreakpointTTL = 0
+	if last := len(r.d.Messages) - 1; r.hasWholeMark && last >= 0 {
+		r.d.Breakpoint, r.d.breakpointEnd, r.d.BreakpointTTL = last, r.d.Messages[last].End, r.wholeMarkTTL
 	} else if r.d.Breakpoint >= 0 {
-		r.d.MarkLasts = r.d.Messages[r.d.Breakpoint].mark.lasts
+		r.d.BreakpointTTL = r.d.Messages[r.d.Breakpoint].mark.TTL
 	}
-	for i := r.done; i < len(r.d.Results); i++ {
+	for i := range r.d.Results {
 		res := &r.d.Results[i]
-		last, label := -1, Unknown
+		last, label := -1, UnknownTool
 		if res.call >= 0 {
 			c := r.calls[res.call]
 			if last = c.turn; c.name != "" {
 				label = c.name
 			}
 		}
-		r.d.renamed = r.d.renamed || i < r.old && (res.last != last || res.label != label)
 		res.last, res.label = last, label
-	}
-}
-
-// breakAt notes a cache_control in the message that is being read, on what ends at edge.
-func (r *reader) breakAt(edge int) {
-	if edge > 0 {
-		r.mark.edge = edge
 	}
 }

@@ -2,176 +2,205 @@ package history
 
 import "slices"
 
-// run is how far a replay got. A copy goes on by itself.
-type run struct {
-	turn    int // the last request that was replayed
-	due     int // how many results are due
-	moved   int // how many of those were at the last move
-	clear   int // what a move would take out
-	cleared int // what earlier moves took out
-	cuts    int // how many results they masked
-	upto    int // with strides, the turn before which the last one masked
-	ledger  ledger
+// replay decides again, request by request, what a conversation's requests masked. Requests are numbered
+// by their tool turns, from one. The decision at request t uses nothing after the results of its last turn.
+// All sizes are bytes.
+type replay struct {
+	d      *Dialogue
+	policy Policy
+	price  price
+
+	requestSizes []int // size of the messages of each request, by its turns
+	turnStarts   []int // size of the messages before each turn
+	dueAt        []int // the first request at which each result may be masked
+	gains        []int // bytes that masking each result saves; 0 if it is not due or must stay
+
+	// With keep_last_k_per_tool results are not due in the order in which they came.
+	releasedAt []int // the request from which on each result is no longer among the last k of its tool; nil without k
+	dueOrder   []int // results to mask in the order in which they are due; nil: as they came
 }
 
-// moment is a request at which the boundary could move.
-type moment struct {
-	turn    int
-	size    int // what the request would weigh without a move
-	last    int // what the request before it weighed
-	plain   int // as size, had nothing ever been masked
-	lastAll int // as last, had nothing ever been masked
-	clear   int // what a move would take out
-	rest    int // what of the last request stands behind the first thing a move would change
-	window  int // what of the last request stands in the window
-	cleared int // what earlier moves took out
-	sweep   bool
-}
-
-// replay lists what the moves of the boundary masked, in the order in which they did. At a sweep the
-// provider's cache was dead, and moving cost nothing.
-func (b *book) replay(sweeps []int) []Cut {
-	known := func(t int) bool { return t <= b.sure.turn }
-	if now := only(sweeps, known); !slices.Equal(now, b.swept) {
-		b.sure, b.cuts, b.made = run{}, nil, made{}
+func newReplay(d *Dialogue, p Policy, c price, t template) *replay {
+	b := &replay{
+		d: d, policy: p, price: c,
+		requestSizes: make([]int, 1, len(d.Turns)+1), turnStarts: make([]int, 0, len(d.Turns)),
+		dueAt: make([]int, len(d.Results)), gains: make([]int, len(d.Results)),
 	}
-	r := b.sure
-	last := len(b.size) - 1
-	cuts := b.cuts[:r.cuts]
-	for t := r.turn + 1; t <= last; t++ {
-		if t == last { // what it does is not sure yet, nor for another plan
-			b.sure, b.cuts = r, cuts
-			b.swept = only(sweeps, known)
-			cuts = slices.Clip(cuts)
+	total, message := 0, 0
+	upTo := func(end int) int {
+		for ; message < end; message++ {
+			total += d.Messages[message].Bytes
 		}
-		cuts = b.step(&r, cuts, slices.Contains(sweeps, t))
+		return total
+	}
+	for _, turn := range d.Turns {
+		b.turnStarts = append(b.turnStarts, upTo(turn.Message))
+		b.requestSizes = append(b.requestSizes, upTo(turn.End))
+	}
+	if p.KeepLastK > 0 {
+		b.releasedAt = releaseTurns(d, p.KeepLastK)
+	}
+	for i := range d.Results {
+		r := &d.Results[i]
+		b.dueAt[i] = r.since + p.WindowTurns + 1
+		if b.releasedAt != nil {
+			b.dueAt[i] = max(b.dueAt[i], b.releasedAt[i])
+		}
+		if b.dueAt[i] > len(d.Turns) || r.Turn < 0 || !p.readsAsText(r) || p.KeepErrors && d.looksFailed(p, i) {
+			continue
+		}
+		b.gains[i] = t.savedBytes(r, r.Name)
+		if p.masksShort(c) {
+			b.gains[i] = max(1, b.gains[i]) // masked even if it gets longer; a rolling window adds no gains up
+		}
+	}
+	if b.releasedAt == nil {
+		return b
+	}
+	b.dueOrder = []int{}
+	for i, gain := range b.gains {
+		if gain > 0 {
+			b.dueOrder = append(b.dueOrder, i)
+		}
+	}
+	slices.SortStableFunc(b.dueOrder, func(i, j int) int { return b.dueAt[i] - b.dueAt[j] })
+	return b
+}
+
+// replayProgress is the state of a replay after some requests.
+type replayProgress struct {
+	turns      int // the last request that was replayed
+	dueCount   int // results that are due, masked or not
+	movedCount int // those of them that were due at the last move
+	clearable  int // bytes that a move would take out
+	cleared    int // bytes that earlier moves took out
+	strideEnd  int // with advance = "stride": the turn before which the last move masked
+	ledger     autoLedger
+}
+
+// boundaryChoice is a request at which the boundary may move.
+type boundaryChoice struct {
+	turn             int
+	size             int // of the request if the boundary does not move
+	lastSize         int // of the request before it
+	unmaskedSize     int // size if nothing had ever been masked
+	lastUnmaskedSize int // lastSize if nothing had ever been masked
+	clearable        int // what a move would take out
+	rewritten        int // the part of the last request behind the first byte that a move would change
+	window           int // the part of the last request that is in the window
+	cleared          int // what earlier moves took out
+	cacheDead        bool
+}
+
+// runPolicy returns what the moves of the boundary masked, in the order in which they did. sweeps are the
+// requests at which the provider's cache had expired, so that moving cost nothing.
+func (b *replay) runPolicy(sweeps []int) []Cut {
+	var r replayProgress
+	var cuts []Cut
+	for t := 1; t < len(b.requestSizes); t++ {
+		cuts = b.advanceTurn(&r, cuts, slices.Contains(sweeps, t))
 	}
 	return cuts
 }
 
-func only(list []int, want func(int) bool) (out []int) {
-	for _, n := range list {
-		if want(n) {
-			out = append(out, n)
-		}
+// advanceTurn replays one request and appends what it masks. A sweep moves the boundary whatever the policy
+// says.
+func (b *replay) advanceTurn(r *replayProgress, cuts []Cut, sweep bool) []Cut {
+	r.turns++
+	for ; r.dueCount < b.resultCount() && b.dueAt[b.resultAt(r.dueCount)] <= r.turns; r.dueCount++ {
+		r.clearable += b.gains[b.resultAt(r.dueCount)]
 	}
-	return out
-}
-
-// step goes on by one request, and adds what it masks. A sweep moves the boundary whatever the
-// policy says.
-func (b *book) step(r *run, cuts []Cut, sweep bool) []Cut {
-	r.turn++
-	for ; r.due < b.listed() && b.due[b.nth(r.due)] <= r.turn; r.due++ {
-		r.clear += b.gain[b.nth(r.due)]
+	m := boundaryChoice{turn: r.turns, unmaskedSize: b.requestSizes[r.turns], lastUnmaskedSize: b.requestSizes[r.turns-1], clearable: r.clearable, cleared: r.cleared, cacheDead: sweep}
+	m.size, m.lastSize = m.unmaskedSize-r.cleared, m.lastUnmaskedSize-r.cleared
+	if r.clearable > 0 {
+		m.rewritten = m.lastSize - b.sizeBeforeMove(r, cuts)
+		m.window = m.lastUnmaskedSize - b.turnStarts[r.turns-b.policy.WindowTurns]
 	}
-	m := moment{turn: r.turn, plain: b.size[r.turn], lastAll: b.size[r.turn-1], clear: r.clear, cleared: r.cleared, sweep: sweep}
-	m.size, m.last = m.plain-r.cleared, m.lastAll-r.cleared
-	if r.clear > 0 {
-		m.rest = m.last - b.position(r, cuts)
-		m.window = m.lastAll - b.from[r.turn-b.terms.policy.WindowTurns]
-	}
-	if moves := b.moves(r, m); r.clear == 0 || !moves && !sweep {
+	// The policy is asked at every request: it keeps its own accounts.
+	if moves := b.movesBoundary(r, m); r.clearable == 0 || !moves && !sweep {
 		return cuts
 	}
-	for ; r.moved < r.due; r.moved++ {
-		if i := b.nth(r.moved); b.gain[i] > 0 {
-			cuts = append(cuts, Cut{i, r.turn})
+	for ; r.movedCount < r.dueCount; r.movedCount++ {
+		if i := b.resultAt(r.movedCount); b.gains[i] > 0 {
+			cuts = append(cuts, Cut{i, r.turns})
 		}
 	}
-	r.cleared += r.clear
-	r.clear, r.cuts = 0, len(cuts)
+	r.cleared += r.clearable
+	r.clearable = 0
 	return cuts
 }
 
-// listed is how many results there are, in the order in which they are due.
-func (b *book) listed() int {
-	if b.order != nil {
-		return len(b.order)
+// resultCount is the number of results that resultAt counts.
+func (b *replay) resultCount() int {
+	if b.dueOrder != nil {
+		return len(b.dueOrder)
 	}
-	return len(b.gain)
+	return len(b.gains)
 }
 
-// nth is one of them.
-func (b *book) nth(i int) int {
-	if b.order != nil {
-		return b.order[i]
+// resultAt is the i-th result in the order in which they are due.
+func (b *replay) resultAt(i int) int {
+	if b.dueOrder != nil {
+		return b.dueOrder[i]
 	}
 	return i
 }
 
-// position is what weighs before the first result that a move would mask, as the conversation
-// stands masked.
-func (b *book) position(r *run, cuts []Cut) int {
-	for b.gain[b.nth(r.moved)] == 0 {
-		r.moved++
+// sizeBeforeMove is the size of the masked conversation before the first result that a move would mask.
+func (b *replay) sizeBeforeMove(r *replayProgress, cuts []Cut) int {
+	for b.gains[b.resultAt(r.movedCount)] == 0 {
+		r.movedCount++
 	}
-	if b.order == nil { // all that was masked stands before it
-		return b.d.Results[r.moved].before - r.cleared
+	if b.dueOrder == nil { // all earlier cuts are before it
+		return b.d.Results[r.movedCount].before - r.cleared
 	}
-	first := slices.Min(b.order[r.moved:r.due])
+	first := slices.Min(b.dueOrder[r.movedCount:r.dueCount])
 	at := b.d.Results[first].before
 	for _, c := range cuts {
 		if c.Result < first {
-			at -= b.gain[c.Result]
+			at -= b.gains[c.Result]
 		}
 	}
 	return at
 }
 
-// moves says whether the boundary moves by the policy.
-func (b *book) moves(r *run, m moment) bool {
-	p, price := &b.terms.policy, b.terms.price
+// movesBoundary applies the advance policy to one request.
+func (b *replay) movesBoundary(r *replayProgress, m boundaryChoice) bool {
+	p, price := &b.policy, b.price
 	switch {
-	case p.Advance == Pressure:
-		return Tokens(b.d.base+m.size) > p.TriggerTokens && Tokens(m.clear) >= p.ClearAtLeast
-	case p.Advance == Auto && price.discount():
-		return r.ledger.pays(m, price, p.TriggerTokens)
+	case p.Advance == AdvancePressure:
+		return Tokens(b.d.base+m.size) > p.TriggerTokens && Tokens(m.clearable) >= p.ClearAtLeast
+	case p.Advance == AdvanceAuto && price.hasDiscount():
+		return r.ledger.shouldMove(m, price, p.TriggerTokens)
 	}
 	stride := 1
-	if p.Advance == Stride {
+	if p.Advance == AdvanceStride {
 		stride = max(1, p.Stride)
 	}
-	ahead := m.turn - p.WindowTurns - r.upto
-	if ahead < stride && (ahead <= 0 || !m.sweep) {
+	ahead := m.turn - p.WindowTurns - r.strideEnd
+	if ahead < stride && (ahead <= 0 || !m.cacheDead) {
 		return false
 	}
-	r.upto += ahead
+	r.strideEnd += ahead
 	return true
 }
 
-// roll is replay for the document's window, which looks at the whole conversation: a call that is
-// named again is as young as that. As long as none is, what is masked stays so.
-func (b *book) roll(t template) (cuts []Cut) {
-	d, p := b.d, b.terms.policy
-	if b.free != nil {
-		for _, i := range Mask(d, p) {
-			cuts = b.appendOld(cuts, t, i)
-		}
-		return cuts
-	}
-	cuts = b.cuts
-	sure := true // all results so far are out of the window for good
-	for i := b.past; i < len(d.Results); i++ {
-		in := d.inWindow(p, i)
-		if sure && (in || b.due[i] > len(d.Turns)) {
-			sure, cuts = false, slices.Clip(cuts)
-		}
-		if !in && d.isPlain(p, i) {
-			cuts = b.appendOld(cuts, t, i)
-		}
-		if sure {
-			b.past, b.cuts = i+1, cuts
+// runRollingWindow is runPolicy for the document's window, which looks at the whole conversation: a call
+// whose id is used again is as young as its last use.
+func (b *replay) runRollingWindow(t template) (cuts []Cut) {
+	for _, i := range RollingWindow(b.d, b.policy) {
+		if r := &b.d.Results[i]; b.policy.masksShort(b.price) || t.savedBytes(r, r.label) > 0 {
+			cuts = append(cuts, Cut{i, min(b.dueAt[i], len(b.d.Turns))})
 		}
 	}
 	return cuts
 }
 
-// appendOld appends the cut of a result that the window has left behind. One that would not get
-// shorter is left out where the policy says so.
-func (b *book) appendOld(cuts []Cut, t template, i int) []Cut {
-	if r := &b.d.Results[i]; b.terms.policy.masksShort(b.terms.price) || t.gain(r, r.label) > 0 {
-		cuts = append(cuts, Cut{i, min(b.due[i], len(b.d.Turns))})
+// firstMaskedAt is, for each result, the first request that masks it; never if none does.
+func (b *replay) firstMaskedAt(cuts []Cut) []int {
+	out := slices.Repeat([]int{never}, len(b.d.Results))
+	for _, c := range cuts {
+		out[c.Result] = c.AtTurn
 	}
-	return cuts
+	return out
 }

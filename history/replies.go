@@ -1,154 +1,117 @@
 package history
 
 import (
-	"encoding/binary"
+	"bytes"
 	"strings"
 
 	"github.com/zeebo/blake3"
 
+	"github.com/ctxgate/ctxgate/internal/recovertool"
+	"github.com/ctxgate/ctxgate/internal/varint"
 	"github.com/ctxgate/ctxgate/jsonscan"
+	"github.com/ctxgate/ctxgate/llm"
 )
 
-// Reply is what the model said in one go, as a client sends it again: one message or, of responses,
-// all items up to what somebody else says.
+// Reply is one reply of the model as a client repeats it: one message or, in the responses shape, a run of
+// consecutive items by the model.
 type Reply struct {
-	First, End int      // its messages, or items
-	Number     int      // how many replies there are before it
-	Before     Sum      // what was said before it, up to the last results
-	Calls      []string // the ids of the calls it makes
-	Text       string   // what it says
+	First, End    int  // the range of its messages, or items
+	Number        int  // the number of replies before it
+	Before        Hash // hash of the conversation before it, up to the last results
+	llm.Statement      // its text and calls
 }
 
-// Place names the place of the reply in its conversation. It is known before anything is said, and
-// does not change when a client moves its cache_control, or drops what the model thought.
-func (r Reply) Place() Sum {
+// Place identifies the reply's position in its conversation. It is known before the reply begins, and does not
+// change when a client moves its cache_control or drops thinking.
+func (r Reply) Place() Hash {
 	h := hasher{h: blake3.New()}
-	h.part("place", binary.AppendUvarint(r.Before[:], uint64(r.Number)))
+	h.Part("place", varint.AppendUint(r.Before[:], r.Number))
 	return h.sum()
 }
 
-// Name names what is said in that place; white space around it does not count.
-func (r Reply) Name() Sum {
+// Identity identifies the reply by its place, text and calls; white space around the text does not count.
+func (r Reply) Identity() Hash {
 	h := hasher{h: blake3.New()}
 	place := r.Place()
-	h.part("reply", place[:])
+	h.Part("reply", place[:])
 	for _, id := range r.Calls {
-		h.part("call", []byte(id))
+		h.Part("call", []byte(id))
 	}
-	h.part("text", []byte(strings.TrimSpace(r.Text)))
+	h.Part("text", []byte(strings.TrimSpace(r.Text)))
 	return h.sum()
 }
 
-// Replies are what the model said, in order.
+// Replies returns the replies in the conversation; nil if the codec cannot find them.
 func (d *Dialogue) Replies() []Reply {
+	codec, ok := d.Codec.(llm.ReadbackCodec)
+	if !ok {
+		return nil
+	}
 	var out []Reply
 	turn := 0
 	for i, m := range d.Messages {
-		fields, err := jsonscan.ReadFields(d.body, m.Span)
-		if err != nil || !d.byModel(fields) {
+		var st llm.Statement
+		if !codec.ReadStatement(&st, d.body, m.Span) {
 			continue
 		}
 		for turn < len(d.Turns) && d.Turns[turn].Message < i {
 			turn++
 		}
-		if n := len(out); n == 0 || d.Shape != Responses || out[n-1].End != i {
-			out = append(out, Reply{First: i, Number: n, Before: d.Prefix(turn)})
+		if n := len(out); n == 0 || !d.wire().ReplyIsItems || out[n-1].End != i {
+			out = append(out, Reply{First: i, Number: n, Before: d.PrefixHash(turn)})
 		}
 		last := &out[len(out)-1]
 		last.End = i + 1
-		last.hear(d.body, d.Shape, fields)
+		last.Text += st.Text
+		last.Calls = append(last.Calls, st.Calls...)
 	}
 	return out
 }
 
-// Next is the reply to this request, given those before it.
+// Next returns the reply to this request, still without text and calls, given the replies before it.
 func (d *Dialogue) Next(before []Reply) Reply {
 	n := len(d.Messages)
-	return Reply{First: n, End: n, Number: len(before), Before: d.Prefix(len(d.Turns))}
+	return Reply{First: n, End: n, Number: len(before), Before: d.PrefixHash(len(d.Turns))}
 }
 
-// byModel says whether a message, or an item, is the model's.
-func (d *Dialogue) byModel(fields jsonscan.Fields) bool {
-	if d.Shape != Responses {
-		return fields.Text("role") == "assistant"
+// OffersRecovery says whether the request offers the model the gateway's recover_text. Clients of the hub add
+// a prefix to its name, such as mcp__ctxgate__recover_text. A tool of that name without a prune_id is a
+// different one.
+func (d *Dialogue) OffersRecovery() bool {
+	if !bytes.Contains(d.tools.Of(d.body), []byte(recovertool.Name)) {
+		return false
 	}
-	switch kind := fields.Text("type"); kind {
-	case "", "message":
-		return fields.Text("role") == "assistant"
-	default: // what tools and clients say has a kind of its own
-		return kind != "item_reference" && kind != "mcp_approval_response" && !strings.HasSuffix(kind, "_output")
-	}
-}
-
-// hear adds what a message, or an item, says.
-func (r *Reply) hear(body []byte, shape Shape, fields jsonscan.Fields) {
-	switch shape {
-	case Chat:
-		r.speak(body, fields)
-		f, _ := fields.Field("tool_calls")
-		_ = jsonscan.Elements(body, f.Value, func(s jsonscan.Span) error {
-			call, err := jsonscan.ReadFields(body, s)
-			r.call(call.Text("id"))
-			return err
-		})
-	case Messages:
-		r.speak(body, fields)
-	case Responses:
-		if fields.Text("type") == "function_call" {
-			r.call(fields.Text("call_id"))
-			return
-		}
-		r.speak(body, fields)
-	}
-}
-
-func (r *Reply) call(id string) {
-	if id != "" {
-		r.Calls = append(r.Calls, id)
-	}
-}
-
-// speak adds the content of a message: a string, or a list of blocks.
-func (r *Reply) speak(body []byte, fields jsonscan.Fields) {
-	content, ok := fields.Field("content")
-	if !ok {
-		return
-	}
-	if body[content.Value.Start] != '[' {
-		r.Text += jsonscan.TextOf(content.Value.Of(body))
-		return
-	}
-	r.blocks(body, content.Value)
-}
-
-func (r *Reply) blocks(body []byte, list jsonscan.Span) {
-	_ = jsonscan.Elements(body, list, func(s jsonscan.Span) error {
-		block, err := jsonscan.ReadFields(body, s)
-		switch block.Text("type") {
-		case "text", "output_text":
-			r.Text += block.Text("text")
-		case "tool_use":
-			r.call(block.Text("id"))
-		}
-		return err
+	found := false
+	_ = jsonscan.EachElement(d.body, d.tools, func(tool jsonscan.Span) error {
+		found = found || recovertool.IsName(d.Codec.ToolName(d.body, tool)) && bytes.Contains(tool.Of(d.body), []byte("prune_id"))
+		return nil
 	})
+	return found
 }
 
-// Hear adds what the model said, as a request repeats it: of chat completions a message, of messages
-// the blocks of one, of responses its items.
-func (r *Reply) Hear(shape Shape, said []byte) {
-	switch all := (jsonscan.Span{End: len(said)}); shape {
-	case Messages:
-		r.blocks(said, all)
-	case Responses:
-		_ = jsonscan.Elements(said, all, func(s jsonscan.Span) error {
-			fields, err := jsonscan.ReadFields(said, s)
-			r.hear(said, shape, fields)
-			return err
-		})
-	case Chat:
-		if fields, err := jsonscan.FieldsOf(said); err == nil {
-			r.hear(said, shape, fields)
+// Offers says whether the request offers a tool of exactly this name.
+func (d *Dialogue) Offers(name string) bool {
+	found := false
+	_ = jsonscan.EachElement(d.body, d.tools, func(tool jsonscan.Span) error {
+		found = found || d.Codec.ToolName(d.body, tool) == name
+		return nil
+	})
+	return found
+}
+
+// Tools is the span of the list of tools; empty if the request has none.
+func (d *Dialogue) Tools() jsonscan.Span { return d.tools }
+
+// Other is the raw value of a member that is not part of the conversation, such as n; nil if it is missing or
+// null.
+func (d *Dialogue) Other(key string) []byte {
+	for _, f := range d.others {
+		if raw := f.Value.Of(d.body); f.Key == key && string(raw) != "null" {
+			return raw
 		}
 	}
+	return nil
 }
+
+// HasReadBack says whether the model may have read something back in the conversation.
+func (d *Dialogue) HasReadBack() bool { return d.hasReadBack }

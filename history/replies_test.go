@@ -3,24 +3,26 @@ package history
 import (
 	"slices"
 	"testing"
+
+	"github.com/ctxgate/ctxgate/llm"
 )
 
-// A reply has the same place when the next request is made as when it is asked for, and the same
-// name however a client writes it; what is said elsewhere, or otherwise, has another.
+// The place of a reply is the same before it is made and when the next request repeats it. Its identity does not
+// depend on how the client writes it, and differs for another place or another text.
 func TestReplies(t *testing.T) {
-	read := func(shape Shape, body string) *Dialogue {
+	read := func(shape llm.Codec, body string) *Dialogue {
 		d, err := Read(shape, []byte(body), 0)
 		if err != nil {
 			t.Fatalf("%s: %v", body, err)
 		}
 		return d
 	}
-	for shape, c := range map[Shape]struct {
+	for shape, c := range map[llm.Codec]struct {
 		begin string
 		same  []string // one reply
 		other string
 	}{
-		Chat: {
+		openAIChat: {
 			`{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":null,"tool_calls":[{"id":"1","function":{"name":"x"}}]},{"role":"tool","tool_call_id":"1","content":"r"}`,
 			[]string{
 				`{"role":"assistant","content":"yes ","tool_calls":[{"id":"2","function":{"name":"x"}},{"id":"3"}]}`,
@@ -28,7 +30,7 @@ func TestReplies(t *testing.T) {
 			},
 			`{"role":"assistant","content":"yes","tool_calls":[{"id":"2"}]}`,
 		},
-		Messages: {
+		anthropicMessages: {
 			`{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":[{"type":"tool_use","id":"1","name":"x","input":{}}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"1","content":"r"}]}`,
 			[]string{
 				`{"role":"assistant","content":[{"type":"thinking","thinking":"hm"},{"type":"text","text":"yes"},{"type":"tool_use","id":"2"},{"type":"tool_use","id":"3"}]}`,
@@ -36,7 +38,7 @@ func TestReplies(t *testing.T) {
 			},
 			`{"role":"assistant","content":"no"}`,
 		},
-		Responses: {
+		openAIResponses: {
 			`{"input":[{"role":"user","content":"a"},{"type":"function_call","call_id":"1","name":"x","arguments":""},{"type":"function_call_output","call_id":"1","output":"r"}`,
 			[]string{
 				`{"type":"reasoning"},{"type":"message","role":"assistant","content":[{"type":"output_text","text":"yes"}]},{"type":"function_call","call_id":"2"},{"type":"function_call","call_id":"3"}`,
@@ -49,29 +51,29 @@ func TestReplies(t *testing.T) {
 		next := d.Next(d.Replies())
 		for _, reply := range append(slices.Clone(c.same), c.other) {
 			got := read(shape, c.begin+`,`+reply+`,{"role":"user","content":"b"},`+reply+`]}`).Replies()
-			if len(got) != 3 || got[1].Place() != next.Place() || got[2].Place() == next.Place() || got[1].Name() == got[2].Name() {
+			if len(got) != 3 || got[1].Place() != next.Place() || got[2].Place() == next.Place() || got[1].Identity() == got[2].Identity() {
 				t.Fatalf("%s: %s: got %+v", shape, reply, got)
 			}
 			next.Text, next.Calls = "yes", []string{"2", "3"}
-			if same := got[1].Name() == next.Name(); same != (reply != c.other) {
+			if same := got[1].Identity() == next.Identity(); same != (reply != c.other) {
 				t.Errorf("%s: %s: got %+v", shape, reply, got[1])
 			}
 		}
 	}
 }
 
-// Hear gives what the next request will tell.
-func TestHear(t *testing.T) {
-	for shape, said := range map[Shape]string{
-		Chat:      `{"role":"assistant","content":"yes","tool_calls":[{"id":"2"}]}`,
-		Messages:  `[{"type":"thinking","thinking":"hm"},{"type":"text","text":"yes"},{"type":"tool_use","id":"2"}]`,
-		Responses: `[{"type":"reasoning"},{"type":"message","role":"assistant","content":[{"type":"output_text","text":"yes"}]},{"type":"function_call","call_id":"2"}]`,
+// ReadSaid reads the text and calls of a round.
+func TestReadSaid(t *testing.T) {
+	for shape, reply := range map[llm.Codec]string{
+		openAIChat:        `{"role":"assistant","content":"yes","tool_calls":[{"id":"2"}]}`,
+		anthropicMessages: `[{"type":"thinking","thinking":"hm"},{"type":"text","text":"yes"},{"type":"tool_use","id":"2"}]`,
+		openAIResponses:   `[{"type":"reasoning"},{"type":"message","role":"assistant","content":[{"type":"output_text","text":"yes"}]},{"type":"function_call","call_id":"2"}]`,
 	} {
 		var got Reply
-		got.Hear(shape, []byte(said))
+		shape.(llm.ReadbackCodec).ReadSaid(&got.Statement, []byte(reply))
 		if got.Text != "yes" || !slices.Equal(got.Calls, []string{"2"}) {
 			t.Errorf("%s: got %+v", shape, got)
 		}
-		got.Hear(shape, nil)
+		shape.(llm.ReadbackCodec).ReadSaid(&got.Statement, nil)
 	}
 }

@@ -3,16 +3,17 @@ package history
 import (
 	"fmt"
 	"testing"
+
+	"github.com/ctxgate/ctxgate/llm"
 )
 
-// H+5: where the client has the hub's tool under any name, the model can read back; a tool that
-// only looks like it does not count.
-func TestRecovers(t *testing.T) {
+// H+5: the hub's recover_text counts under any prefix; a tool that only resembles it does not.
+func TestOffersRecovery(t *testing.T) {
 	const params = `{"type":"object","properties":{"prune_id":{"type":"string"}}}`
-	bodies := map[Shape]string{
-		Chat:      `{"model":"m","messages":[],"tools":[{"type":"function","function":{"name":"x"}},{"type":"function","function":{"name":%q,"parameters":%s}}]}`,
-		Messages:  `{"model":"m","tools":[{"type":"bash_20250124","name":"bash"},{"name":%q,"input_schema":%s}],"messages":[]}`,
-		Responses: `{"model":"m","input":"x","tools":[{"type":"web_search"},{"type":"function","name":%q,"parameters":%s}]}`,
+	bodies := map[llm.Codec]string{
+		openAIChat:        `{"model":"m","messages":[],"tools":[{"type":"function","function":{"name":"x"}},{"type":"function","function":{"name":%q,"parameters":%s}}]}`,
+		anthropicMessages: `{"model":"m","tools":[{"type":"bash_20250124","name":"bash"},{"name":%q,"input_schema":%s}],"messages":[]}`,
+		openAIResponses:   `{"model":"m","input":"x","tools":[{"type":"web_search"},{"type":"function","name":%q,"parameters":%s}]}`,
 	}
 	for _, c := range []struct {
 		name, params string
@@ -33,18 +34,18 @@ func TestRecovers(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := d.Recovers(); got != c.want {
+			if got := d.OffersRecovery(); got != c.want {
 				t.Errorf("%s: %s %s: got %v", shape, c.name, c.params, got)
 			}
 		}
 	}
 	for _, tools := range []string{`[]`, `null`, `7`, `[null,7,"recover_text prune_id"]`, `{"name":"recover_text prune_id"}`} {
-		d, err := Read(Chat, []byte(`{"messages":[],"tools":`+tools+`}`), 0)
+		d, err := Read(openAIChat, []byte(`{"messages":[],"tools":`+tools+`}`), 0)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if d.Recovers() {
-			t.Errorf("%s: it recovers", tools)
+		if d.OffersRecovery() {
+			t.Errorf("%s: OffersRecovery is true", tools)
 		}
 	}
 }

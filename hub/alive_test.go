@@ -5,7 +5,7 @@ import (
 	"syscall"
 )
 
-// alive says whether a process is there.
+// alive reports whether a process exists.
 func alive(pid int) bool {
 	p, err := os.FindProcess(pid)
 	return err == nil && p.Signal(syscall.Signal(0)) == nil

@@ -2,7 +2,6 @@ package hub
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"slices"
 	"time"
@@ -17,175 +16,94 @@ import (
 	"github.com/ctxgate/ctxgate/upstream"
 )
 
-// maxRounds is how often a server may ask for input before it answers one request.
-const maxRounds = 32
-
-// call carries one request to its server and the reply back. This is the path the gateway exists
+// call carries one request to its server and the reply back. This is the path that the gateway exists
 // for; read it first.
-func (h *Hub) call(ctx context.Context, req *request) (reply, error) {
-	if req.Method == mcp.ToolsCall && req.Name == recoverTool && !req.plan.own[req.only].offers(recoverTool) {
+func (h *Hub) call(ctx context.Context, req *Request) (Reply, error) {
+	if req.Method == mcp.ToolsCall && req.Name == recoverTool && !req.Plan.builtins[req.Server].hasTool(recoverTool) {
 		return h.recoverText(ctx, req)
 	}
-	if _, ok := req.params.Get("requestState"); ok && h.ownState(req) {
-		return h.resume(ctx, req)
+	if out, resumed, err := h.legacy.Resume(ctx, req); resumed {
+		return out, err
 	}
 	to, err := h.route(ctx, req)
 	if err != nil {
-		return reply{}, err
+		return Reply{}, err
 	}
-	front.Note(ctx, slog.String("server", to.server()), slog.String("name", clip(to.name)))
-	if to.own != nil {
-		return h.callOwn(ctx, req, to)
+	front.AddLogAttrs(ctx, slog.String("server", to.server()), slog.String("name", fault.Clip(to.name)))
+	if to.builtin != nil {
+		return h.callBuiltin(ctx, req, to)
 	}
-	if req.held != nil {
-		h.sessions.use(req.held, to.server())
+	if req.Session != nil {
+		req.Session.NoteUse(to.server())
 	}
-	var mine []jsonscan.Change
-	to.goal, mine = h.takeFocus(ctx, req, to.server(), to.name)
-	to.changes = append(to.changes, mine...)
-	lane, release, err := to.remote.Pick(ctx, req.from())
+	goal, changes := h.takeGoal(ctx, req, to.server(), to.name)
+	to.goal = goal
+	to.changes = append(to.changes, changes...)
+	caller := req.UpstreamCaller()
+	caller.Operation = req.Method + " " + to.name
+	began := time.Now()
+	conn, release, err := to.remote.Acquire(ctx, caller)
 	if err != nil {
-		return reply{}, err
+		return Reply{}, explainFailure(to.remote, began, err)
 	}
-	if req.stray(lane) {
-		release()
-		return reply{}, errState
-	}
-	if req.parks(lane) {
-		return h.park(ctx, req, to, lane, release)
+	if out, made, err := h.legacy.Call(ctx, req, to, conn, release); made {
+		return out, explainFailure(to.remote, began, err)
 	}
 	defer release()
-	m, err := h.far(ctx, req, to, lane)
+	m, err := h.CallUpstream(ctx, req, to, conn)
 	if err != nil {
-		return reply{}, err
+		return Reply{}, explainFailure(to.remote, began, err)
 	}
-	return h.finish(ctx, req, to, m)
+	return h.FinishCall(ctx, req, to, m)
 }
 
-// far makes the far call, and answers a server of the newer era that asks for input on behalf of
-// a client of the older one.
-func (h *Hub) far(ctx context.Context, req *request, to target, lane *upstream.Lane) (rpc.Message, error) {
-	call := req.outgoing(to)
-	for range maxRounds {
-		var m rpc.Message
-		err := h.timed(to.remote.ID(), func() (err error) {
-			m, err = lane.Call(ctx, call)
-			return err
-		})
-		if err != nil || req.era == mcp.EraModern {
-			return m, err
-		}
-		answers, state, needed, err := h.answers(ctx, req, to.remote.ID(), m)
-		if err != nil || !needed {
-			return m, err
-		}
-		again := *call
-		again.Changes = append(slices.Clone(req.outgoing(to).Changes),
-			jsonscan.Change{Key: "inputResponses", Value: answers}, jsonscan.Change{Key: "requestState", Value: state})
-		call = &again
-	}
-	return rpc.Message{}, fault.New(fault.BadReply, "the server asks for input without end")
-}
-
-// outgoing is the request as the far side gets it.
-func (r *request) outgoing(to target) *upstream.Call {
-	_, progress := r.params.Meta(mcp.KeyProgress)
-	changes := append(slices.Clone(to.changes), jsonscan.Change{Key: "proxy"})
+// CallUpstream makes the upstream call of a request, with its params changed as the target says, and further.
+func (h *Hub) CallUpstream(ctx context.Context, req *Request, to Target, conn *upstream.ManagedConn, further ...jsonscan.Change) (m rpc.Message, err error) {
+	_, progress := req.Params.Meta(mcp.MetaProgressToken)
 	call := &upstream.Call{
-		Method: r.Method, Params: r.params, Changes: changes, Client: r.client, Progress: progress, LogLevel: r.level,
+		Method: req.Method, Params: req.Params, Changes: slices.Concat(to.changes, []jsonscan.Change{{Key: "proxy"}}, further),
+		Client: req.Client, ClientKey: req.UpstreamCaller().ClientKey(), WantsProgress: progress, LogLevel: req.LogLevel,
 	}
-	if r.peer != nil { // a nil *waiter would be a Peer that is not nil
-		call.Peer = r.peer
+	if req.Peer != nil { // a nil *CallPeer would be a Peer that is not nil
+		call.Peer = req.Peer
 	}
-	return call
+	err = h.measureCall(to.remote.ID(), func() (err error) {
+		m, err = conn.Call(ctx, call)
+		return err
+	})
+	return m, err
 }
 
-// answers puts a server's requests for input to the client of an older era, one after the other.
-func (h *Hub) answers(ctx context.Context, req *request, server string, m rpc.Message) (raw, state []byte, needed bool, err error) {
-	res, err := mcp.ReadResult(m)
+// FinishCall makes the server's answer fit the client's context and revision.
+func (h *Hub) FinishCall(ctx context.Context, req *Request, to Target, m rpc.Message) (Reply, error) {
+	res, err := mcp.ParseResult(m)
 	if err != nil {
-		return nil, nil, false, fault.Wrap(fault.BadReply, "the server's answer cannot be read", err)
-	}
-	if !res.NeedsInput() {
-		return nil, nil, false, nil
-	}
-	inputs, err := res.Inputs()
-	if err != nil {
-		return nil, nil, false, fault.Wrap(fault.BadReply, "the server's request for input cannot be read", err)
-	}
-	raw = []byte{'{'}
-	for i, in := range inputs {
-		if i > 0 {
-			raw = append(raw, ',')
-		}
-		one, err := h.answer(ctx, req, server, in)
-		if err != nil {
-			return nil, nil, false, err
-		}
-		raw = append(append(jsonscan.AppendString(raw, in.Key), ':'), one...)
-	}
-	state, _ = res.Get("requestState")
-	return append(raw, '}'), state, true, nil
-}
-
-func (h *Hub) answer(ctx context.Context, req *request, server string, in mcp.Input) ([]byte, error) {
-	body := append([]byte(`{"jsonrpc":"2.0","id":0,"method":`), mcp.Quote(in.Method)...)
-	if len(in.Params) > 0 {
-		body = append(append(body, `,"params":`...), in.Params...)
-	}
-	question, err := rpc.ParseMessage(append(body, '}'), 0, 0)
-	if err != nil || req.peer == nil || !mcp.Asks(in.Method) {
-		return nil, fault.New(fault.BadReply, "the server asks for what no client gives")
-	}
-	began := time.Now()
-	got, err := req.peer.Ask(ctx, server, question)
-	upstream.LogRequest(server, in.Method, time.Since(began), upstream.AnswerCode(got, err), err)
-	switch {
-	case errors.Is(err, errCannotAsk):
-		return nil, fault.Wrap(fault.BadReply, "the server asks for what the client does not offer", err)
-	case err != nil:
-		return nil, err
-	case got.IsError:
-		return nil, fault.New(fault.BadReply, "the client refused what the server asked for")
-	}
-	return got.Result.Of(got.Body), nil
-}
-
-// finish makes the reply fit the client's context and era.
-func (h *Hub) finish(ctx context.Context, req *request, to target, m rpc.Message) (reply, error) {
-	res, err := mcp.ReadResult(m)
-	if err != nil {
-		return reply{}, fault.Wrap(fault.BadReply, "the server's answer cannot be read", err)
+		return Reply{}, fault.Wrap(fault.BadReply, "the server's answer cannot be read", err)
 	}
 	edits := []jsonscan.Edit{{Span: m.ID, Text: req.ID.Raw()}}
-	if res.NeedsInput() { // for the client alone to read and give back
-		noteInputs(ctx, res)
-		return reply{body: m.Body, edits: edits}, nil
+	if res.NeedsInput() { // for the client alone to read and answer
+		inputs, _ := res.InputRequests()
+		asks := make([]string, 0, len(inputs))
+		for _, in := range inputs {
+			asks = append(asks, fault.Clip(in.Method))
+		}
+		front.AddLogAttrs(ctx, slog.Any("asks", asks))
+		return Reply{Body: m.Body, Edits: edits}, nil
 	}
-	content, err := mcp.ReadContent(m)
+	content, err := mcp.ParseContent(m)
 	if err != nil {
-		return reply{}, fault.Wrap(fault.BadReply, "the server's answer cannot be read", err)
+		return Reply{}, fault.Wrap(fault.BadReply, "the server's answer cannot be read", err)
 	}
-	cut := h.shrink(ctx, req, to, m, content)
-	edits = jsonscan.Merge(edits, cut, renames(m, to, content), res.Dress(req.era, req.Method), mcp.DressError(m, req.era, req.Method))
-	return reply{body: m.Body, edits: edits, status: mcp.Status(m, req.era), code: upstream.ErrorCode(m.Reply)}, nil
+	cut := h.shrinkResult(ctx, req, to, m, content)
+	edits = jsonscan.MergeEdits(edits, cut, renameResources(m, to, content), res.Translate(req.Protocol, req.Method), mcp.TranslateError(m, req.Protocol, req.Method))
+	return Reply{Body: m.Body, Edits: edits, status: mcp.HTTPStatus(m, req.Protocol), code: m.ErrorCode()}, nil
 }
 
-// noteInputs says in the call's log line what its server asks of the client.
-func noteInputs(ctx context.Context, res mcp.Result) {
-	inputs, _ := res.Inputs()
-	asks := make([]string, 0, len(inputs))
-	for _, in := range inputs {
-		asks = append(asks, clip(in.Method))
-	}
-	front.Note(ctx, slog.Any("asks", asks))
-}
-
-// shrink cuts what is too long, and keeps it first. Binary data and addresses are no text: half of
-// one is nothing.
-func (h *Hub) shrink(ctx context.Context, req *request, to target, m rpc.Message, content mcp.Content) []jsonscan.Edit {
+// shrinkResult shortens what is too long, and stores the original first. Binary data and URIs stay whole: half of
+// one is useless.
+func (h *Hub) shrinkResult(ctx context.Context, req *Request, to Target, m rpc.Message, content mcp.Content) []jsonscan.Edit {
 	whole := slices.Concat(content.Binary, content.URIs)
-	strings := m.Strings
+	strings := m.LongStrings
 	if len(whole) > 0 && len(strings) > 0 {
 		strings = slices.DeleteFunc(slices.Clone(strings), func(s jsonscan.Str) bool {
 			return slices.ContainsFunc(whole, func(b jsonscan.Span) bool { return b.Start < s.Start && s.End < b.End })
@@ -196,60 +114,53 @@ func (h *Hub) shrink(ctx context.Context, req *request, to target, m rpc.Message
 	if req.Method == mcp.ToolsCall {
 		tool = to.name
 	}
-	how := req.plan.rules.find(server, tool)
-	cut := h.recall.Shrink(ctx, recall.Doc{
-		Tenant: req.who.Tenant(), From: recall.Origin{Server: server, Tool: clip(tool)}, Body: m.Body, Strings: strings,
-		Focus: how.focus(to.goal),
-	}, how.Policy)
-	h.count(ctx, server, m.Reply, cut.Edits, cut)
+	policy := req.Plan.rules.policyFor(server, tool)
+	policy.Goal = to.goal
+	cut := h.recall.Shrink(ctx, recall.ShrinkRequest{
+		Tenant: req.Caller.Tenant(), Origin: recall.Origin{Server: server, Tool: fault.Clip(tool)}, CallID: req.Params.MetaText(mcp.MetaToolUseID),
+		Body: m.Body, Strings: strings, Limit: h.resultLimit(req, to), Whole: whole,
+	}, policy)
+	h.recordReply(ctx, server, m.Reply, cut.Edits, cut)
 	return cut.Edits
 }
 
-// renames gives the resources that a result names the names they have here.
-func renames(m rpc.Message, to target, content mcp.Content) []jsonscan.Edit {
+// renameResources gives the resources that a result names the names that clients see.
+func renameResources(m rpc.Message, to Target, content mcp.Content) []jsonscan.Edit {
 	if to.rename == nil {
 		return nil
 	}
 	var out []jsonscan.Edit
 	for _, at := range content.URIs {
-		own := jsonscan.TextOf(at.Of(m.Body))
-		if shown := to.rename(own); shown != own {
+		uri := jsonscan.DecodeString(at.Of(m.Body))
+		if shown := to.rename(uri); shown != uri {
 			out = append(out, jsonscan.Edit{Span: at, Text: mcp.Quote(shown)})
 		}
 	}
 	return out
 }
 
-// timed counts a call while it runs. One that panics counts as an internal error.
-func (h *Hub) timed(server string, call func() error) error {
-	done := h.meter.Begin(server)
+// measureCall measures a call for the metrics. One that panics counts as an internal error.
+func (h *Hub) measureCall(server string, call func() error) error {
+	done := h.meter.StartCall(server)
 	result := fault.Internal.String()
 	defer func() { done(result) }()
 	err := call()
-	result = outcome(err)
+	if result = "ok"; err != nil {
+		result = fault.KindOf(err).String()
+	}
 	return err
 }
 
-// outcome is a call's metric label.
-func outcome(err error) string {
-	if err == nil {
-		return "ok"
-	}
-	return fault.KindOf(err).String()
-}
-
-// count says what became of a reply, in the metrics and in the log.
-func (h *Hub) count(ctx context.Context, server string, r rpc.Reply, edits []jsonscan.Edit, cut recall.Shrunk) {
-	h.meter.Count(server, meter.Reply{
+// recordReply records what became of a reply, in the metrics and in the log.
+func (h *Hub) recordReply(ctx context.Context, server string, r rpc.Reply, edits []jsonscan.Edit, cut recall.ShrinkResult) {
+	h.meter.CountReply(server, meter.ReplyStats{
 		BytesIn: int64(len(r.Body)), BytesOut: int64(jsonscan.SplicedLen(r.Body, edits)),
-		CharsCut: cut.Chars, Kept: cut.Kept, Whole: cut.Whole, Lost: cut.Lost,
+		CharsCut: cut.CharsCut, Kept: cut.Recoverable, Whole: cut.PassedWhole, Lost: cut.Unrecoverable,
 	})
-	if cut.Chars > 0 {
-		front.Note(ctx, slog.Int64("chars_cut", cut.Chars))
+	if cut.CharsCut > 0 {
+		front.AddLogAttrs(ctx, slog.Int64("chars_cut", cut.CharsCut))
 	}
 	if cut.Err != nil {
-		slog.WarnContext(ctx, "text was sent whole: its original could not be kept", "server", server, "error", cut.Err)
+		slog.WarnContext(ctx, "text was sent whole: its original could not be stored", "server", server, "error", cut.Err)
 	}
 }
-
-var errCannotAsk = fault.New(fault.NoMethod, "the client does not answer this")

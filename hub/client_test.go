@@ -13,37 +13,39 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ctxgate/ctxgate/hub"
 	"github.com/ctxgate/ctxgate/internal/sse"
 	"github.com/ctxgate/ctxgate/mcp"
 )
 
-// client is an MCP client of either era at any door. Its bytes are its own.
+// client is an MCP client of either protocol at any endpoint. It writes its messages itself, so that their bytes
+// are known.
 type client struct {
-	era   mcp.Era
-	caps  string
-	notes chan note // everything that is no reply
-	info  string
+	protocol mcp.Protocol
+	caps     string
+	received chan message // everything but replies
+	info     string
 
-	yard    *yard
-	own     *http.Client // with connections of its own; nil for those that all clients share
-	path    string
-	session string
-	header  http.Header // beside what the era wants
-	ctx     context.Context
-	leave   context.CancelFunc
-	wg      *sync.WaitGroup
+	gateway    *mcpGateway
+	httpClient *http.Client // with TCP connections of its own; nil for the shared ones
+	path       string
+	session    string
+	header     http.Header // beside what the protocol requires
+	ctx        context.Context
+	cancel     context.CancelFunc
+	wg         *sync.WaitGroup
 
 	in      io.Writer // on stdio
 	mu      sync.Mutex
-	n       int
-	waiting map[string]chan got
+	lastID  int
+	pending map[string]chan httpReply
 }
 
-// note is a message that answers nothing, and the way it came: "post", "get" or "stdio".
-type note struct{ via, text string }
+// message is a notification or request that the client got, and how it came: "post", "get" or "stdio".
+type message struct{ via, text string }
 
-// got is what came back for a request.
-type got struct {
+// httpReply is the answer to a request.
+type httpReply struct {
 	status int
 	head   http.Header
 	body   string
@@ -51,12 +53,12 @@ type got struct {
 
 const info = `{"name":"n\u00e9ar","version":"1.0"}`
 
-func newClient(t testing.TB, era mcp.Era, caps string) *client {
+func newClient(t testing.TB, protocol mcp.Protocol, caps string) *client {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	c := &client{
-		era: era, caps: caps, info: info, notes: make(chan note, 4096), header: http.Header{}, ctx: ctx, leave: cancel, wg: &sync.WaitGroup{},
-		waiting: map[string]chan got{},
+		protocol: protocol, caps: caps, info: info, received: make(chan message, 4096), header: http.Header{}, ctx: ctx, cancel: cancel, wg: &sync.WaitGroup{},
+		pending: map[string]chan httpReply{},
 	}
 	t.Cleanup(func() {
 		cancel()
@@ -65,48 +67,50 @@ func newClient(t testing.TB, era mcp.Era, caps string) *client {
 	return c
 }
 
-// visit is a client over HTTP; one of the older era begins a session.
-func (y *yard) visit(t testing.TB, path string, era mcp.Era, caps string) *client {
+// connect returns a client over HTTP; a legacy client opens a session.
+func (gw *mcpGateway) connect(t testing.TB, path string, protocol mcp.Protocol, caps string) *client {
 	t.Helper()
-	c := newClient(t, era, caps)
-	c.yard, c.path = y, path
-	if era == mcp.EraLegacy {
+	c := newClient(t, protocol, caps)
+	c.gateway, c.path = gw, path
+	if protocol == mcp.Legacy {
 		c.initialize(t, mcp.V20251125)
 	}
 	return c
 }
 
-func (c *client) initialize(t testing.TB, version string) got {
+func (c *client) initialize(t testing.TB, version string) httpReply {
 	t.Helper()
 	g := c.call(t, mcp.Initialize, `{"protocolVersion":"`+version+`","capabilities":`+c.caps+`,"clientInfo":`+c.info+`}`)
 	c.session = g.head.Get(mcp.HeaderSession)
-	c.tell(t, `{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+	c.notify(t, `{"jsonrpc":"2.0","method":"notifications/initialized"}`)
 	return g
 }
 
-// onStdio is the one client of a gateway on stdin and stdout.
-func onStdio(t testing.TB, mend func(*setup), era mcp.Era, caps string, fars ...*far) *client {
+// connectStdio returns the single client of a gateway on stdin and stdout.
+func connectStdio(t testing.TB, configure func(*setup), protocol mcp.Protocol, caps string, servers ...*fakeServer) *client {
 	t.Helper()
-	c := connectStdio(t, mend, era, caps, fars...)
-	if era == mcp.EraLegacy {
+	c := connectStdioUninitialized(t, configure, protocol, caps, servers...)
+	if protocol == mcp.Legacy {
 		c.call(t, mcp.Initialize, `{"protocolVersion":"2025-11-25","capabilities":`+c.caps+`,"clientInfo":`+c.info+`}`)
-		c.tell(t, `{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+		c.notify(t, `{"jsonrpc":"2.0","method":"notifications/initialized"}`)
 	}
 	return c
 }
 
-// connectStdio is onStdio before anything is said.
-func connectStdio(t testing.TB, mend func(*setup), era mcp.Era, caps string, fars ...*far) *client {
+// connectStdioUninitialized is connectStdio without initialize.
+func connectStdioUninitialized(t testing.TB, configure func(*setup), protocol mcp.Protocol, caps string, servers ...*fakeServer) *client {
 	t.Helper()
-	y := build(t, mend, true, fars...)
-	c := newClient(t, era, caps)
-	c.yard = y
+	gw := buildGateway(t, configure, true, servers...)
+	c := newClient(t, protocol, caps)
+	c.gateway = gw
 	theirs, ours := pipes(t)
 	back, out := pipes(t)
 	ended := make(chan error, 1)
-	go func() { ended <- y.door.ServeStdio(context.Background(), theirs, out) }()
+	go func() {
+		ended <- gw.hub.ServeStdio(context.Background(), theirs, out, hub.StdioOptions{Token: gw.setup.token})
+	}()
 	c.in = ours
-	c.wg.Go(func() { c.listenTo(back) })
+	c.wg.Go(func() { c.readStdout(back) })
 	t.Cleanup(func() {
 		ours.Close()
 		if err := <-ended; err != nil {
@@ -126,8 +130,8 @@ func pipes(t testing.TB) (r, w *os.File) {
 	return r, w
 }
 
-// listenTo reads what the gateway writes to its stdout.
-func (c *client) listenTo(r *os.File) {
+// readStdout reads what the gateway writes to its stdout.
+func (c *client) readStdout(r *os.File) {
 	defer r.Close()
 	in := bufio.NewReaderSize(r, 1<<20)
 	for {
@@ -135,51 +139,51 @@ func (c *client) listenTo(r *os.File) {
 		if err != nil {
 			return
 		}
-		c.arrive("stdio", strings.TrimSuffix(line, "\n"), nil)
+		c.dispatch("stdio", strings.TrimSuffix(line, "\n"), nil)
 	}
 }
 
-// arrive sorts a message: a reply to who waits for it, else a note.
-func (c *client) arrive(via, msg string, here chan<- got) {
+// dispatch passes a reply to the call that waits for it, and any other message to received.
+func (c *client) dispatch(via, msg string, here chan<- httpReply) {
 	var m struct {
 		Method string          `json:"method"`
 		ID     json.RawMessage `json:"id"`
 	}
 	_ = json.Unmarshal([]byte(msg), &m)
 	if m.Method != "" {
-		c.notes <- note{via, msg}
+		c.received <- message{via, msg}
 		return
 	}
 	if here == nil {
 		c.mu.Lock()
-		here = c.waiting[string(m.ID)]
+		here = c.pending[string(m.ID)]
 		c.mu.Unlock()
 	}
 	if here != nil {
-		here <- got{body: msg}
+		here <- httpReply{body: msg}
 	}
 }
 
-// newID alternates between the kinds of id that there are.
+// newID alternates between string and number ids.
 func (c *client) newID() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.n++
-	if c.n%2 == 0 {
-		return strconv.Itoa(c.n)
+	c.lastID++
+	if c.lastID%2 == 0 {
+		return strconv.Itoa(c.lastID)
 	}
-	return `"r\u00e9q-` + strconv.Itoa(c.n) + `"`
+	return `"r\u00e9q-` + strconv.Itoa(c.lastID) + `"`
 }
 
-// meta are the members of _meta that the client's era asks for.
+// meta returns the members of _meta that the modern protocol requires.
 func (c *client) meta() string {
-	return `"` + mcp.KeyVersion + `":"2026-07-28","` + mcp.KeyClientInfo + `":` + c.info + `,"` + mcp.KeyCapabilities + `":` + c.caps
+	return `"` + mcp.MetaProtocolVersion + `":"2026-07-28","` + mcp.MetaClientInfo + `":` + c.info + `,"` + mcp.MetaClientCapabilities + `":` + c.caps
 }
 
-// dress puts the era's members where params say @meta, or at their end.
-func (c *client) dress(params string) string {
+// withMeta puts the members that the client's protocol requires where params say @meta, or at their end.
+func (c *client) withMeta(params string) string {
 	switch {
-	case c.era == mcp.EraLegacy:
+	case c.protocol == mcp.Legacy:
 		return strings.NewReplacer("@meta,", "", "@meta", "").Replace(params)
 	case strings.Contains(params, "@meta"):
 		return strings.Replace(params, "@meta", c.meta(), 1)
@@ -189,14 +193,14 @@ func (c *client) dress(params string) string {
 	return strings.TrimSuffix(params, "}") + `,"_meta":{` + c.meta() + `}}`
 }
 
-// call makes a request and gives what came back.
-func (c *client) call(t testing.TB, method, params string) got {
+// call makes a request and returns the answer.
+func (c *client) call(t testing.TB, method, params string) httpReply {
 	t.Helper()
-	_, reply := c.begin(t, method, params)
-	return wait(t, reply, method)
+	_, reply := c.startCall(t, method, params)
+	return receiveWithin(t, reply, method)
 }
 
-func wait[T any](t testing.TB, c <-chan T, what string) T {
+func receiveWithin[T any](t testing.TB, c <-chan T, what string) T {
 	t.Helper()
 	select {
 	case v := <-c:
@@ -207,13 +211,13 @@ func wait[T any](t testing.TB, c <-chan T, what string) T {
 	}
 }
 
-// ask is call for the result alone, raw, or the error with a "!" before it.
-func (c *client) ask(t testing.TB, method, params string) string {
+// callResult is call for the raw result alone, or the error with a "!" before it.
+func (c *client) callResult(t testing.TB, method, params string) string {
 	t.Helper()
-	return outcome(t, c.call(t, method, params).body)
+	return resultOrError(t, c.call(t, method, params).body)
 }
 
-func outcome(t testing.TB, body string) string {
+func resultOrError(t testing.TB, body string) string {
 	t.Helper()
 	var m struct{ Result, Error json.RawMessage }
 	if err := json.Unmarshal([]byte(body), &m); err != nil {
@@ -225,53 +229,53 @@ func outcome(t testing.TB, body string) string {
 	return string(m.Result)
 }
 
-// begin makes a request; its reply comes on the channel, everything else with the notes.
-func (c *client) begin(t testing.TB, method, params string) (id string, reply <-chan got) {
+// startCall makes a request; its reply comes on the channel.
+func (c *client) startCall(t testing.TB, method, params string) (id string, reply <-chan httpReply) {
 	t.Helper()
 	id = c.newID()
-	return id, c.send(t, id, `{"jsonrpc":"2.0","id":`+id+`,"method":"`+method+`","params":`+c.dress(params)+`}`)
+	return id, c.send(t, id, `{"jsonrpc":"2.0","id":`+id+`,"method":"`+method+`","params":`+c.withMeta(params)+`}`)
 }
 
-// tell sends what has no reply.
-func (c *client) tell(t testing.TB, msg string) {
+// notify sends a message that has no reply.
+func (c *client) notify(t testing.TB, msg string) {
 	t.Helper()
 	if c.in != nil {
 		_, _ = io.WriteString(c.in, msg+"\n")
 		return
 	}
-	if g := wait(t, c.send(t, "", msg), msg); g.status != http.StatusAccepted {
+	if g := receiveWithin(t, c.send(t, "", msg), msg); g.status != http.StatusAccepted {
 		t.Fatalf("status %d: %s", g.status, g.body)
 	}
 }
 
-// answer answers a server's question.
-func (c *client) answer(t testing.TB, question note, result string) {
+// answer replies to a server's request.
+func (c *client) answer(t testing.TB, question message, result string) {
 	t.Helper()
 	var m struct{ ID json.RawMessage }
 	_ = json.Unmarshal([]byte(question.text), &m)
-	c.tell(t, `{"jsonrpc":"2.0","id":`+string(m.ID)+`,"result":`+result+`}`)
+	c.notify(t, `{"jsonrpc":"2.0","id":`+string(m.ID)+`,"result":`+result+`}`)
 }
 
-func (c *client) send(t testing.TB, id, msg string) <-chan got {
+func (c *client) send(t testing.TB, id, msg string) <-chan httpReply {
 	t.Helper()
-	reply := make(chan got, 1)
+	reply := make(chan httpReply, 1)
 	if c.in != nil {
 		c.mu.Lock()
-		c.waiting[id] = reply
+		c.pending[id] = reply
 		c.mu.Unlock()
 		_, _ = io.WriteString(c.in, msg+"\n")
 		return reply
 	}
-	req, err := http.NewRequestWithContext(c.ctx, http.MethodPost, c.yard.URL+c.path, strings.NewReader(msg))
+	req, err := http.NewRequestWithContext(c.ctx, http.MethodPost, c.gateway.URL+c.path, strings.NewReader(msg))
 	if err != nil {
 		t.Fatal(err)
 	}
 	req.Header = c.headers(msg)
-	c.wg.Go(func() { c.exchange(req, "post", reply) })
+	c.wg.Go(func() { c.roundTrip(req, "post", reply) })
 	return reply
 }
 
-// headers are those of a message in the client's era.
+// headers returns the headers of a message in the client's protocol.
 func (c *client) headers(msg string) http.Header {
 	head := c.header.Clone()
 	set := func(key, value string) {
@@ -281,7 +285,7 @@ func (c *client) headers(msg string) http.Header {
 	}
 	set("Content-Type", "application/json")
 	set("Accept", "application/json, text/event-stream")
-	if c.era == mcp.EraLegacy {
+	if c.protocol == mcp.Legacy {
 		set(mcp.HeaderSession, c.session)
 		return head
 	}
@@ -292,7 +296,7 @@ func (c *client) headers(msg string) http.Header {
 	_ = json.Unmarshal([]byte(msg), &m)
 	set(mcp.HeaderVersion, mcp.V20260728)
 	set(mcp.HeaderMethod, m.Method)
-	switch mcp.IdentityOf(m.Method) {
+	switch mcp.NameParam(m.Method) {
 	case "name":
 		set(mcp.HeaderName, mcp.EncodeHeader(m.Params.Name))
 	case "uri":
@@ -301,82 +305,82 @@ func (c *client) headers(msg string) http.Header {
 	return head
 }
 
-// exchange makes an HTTP request and reads what comes back to its end.
-func (c *client) exchange(req *http.Request, via string, reply chan<- got) {
-	over := c.own
+// roundTrip makes an HTTP request and reads the answer to its end.
+func (c *client) roundTrip(req *http.Request, via string, reply chan<- httpReply) {
+	over := c.httpClient
 	if over == nil {
-		over = c.yard.Client()
+		over = c.gateway.Client()
 	}
 	resp, err := over.Do(req)
 	if err != nil {
-		reply <- got{body: err.Error()}
+		reply <- httpReply{body: err.Error()}
 		return
 	}
 	defer resp.Body.Close()
 	if !strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream") {
 		body, _ := io.ReadAll(resp.Body)
-		reply <- got{resp.StatusCode, resp.Header, string(body)}
+		reply <- httpReply{resp.StatusCode, resp.Header, string(body)}
 		return
 	}
 	events := sse.NewReader(resp.Body, 16<<20)
-	here := make(chan got, 1)
+	here := make(chan httpReply, 1)
 	for {
 		e, err := events.Next()
 		if err != nil {
 			break
 		}
-		c.arrive(via, string(e.Data), here)
+		c.dispatch(via, string(e.Data), here)
 	}
 	select {
 	case g := <-here:
 		g.status, g.head = resp.StatusCode, resp.Header
 		reply <- g
 	default:
-		reply <- got{status: resp.StatusCode, head: resp.Header}
+		reply <- httpReply{status: resp.StatusCode, head: resp.Header}
 	}
 }
 
-// listen opens the stream of a session of the older era. The function it gives closes it; the
-// channel has what came in place of a stream, or at its end.
-func (c *client) listen(t testing.TB) (stop func(), end <-chan got) {
+// openStream opens the stream of a legacy session. The function it returns closes it; the channel gets what came
+// instead of a stream, or its end.
+func (c *client) openStream(t testing.TB) (stop func(), end <-chan httpReply) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(c.ctx)
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.yard.URL+c.path, nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.gateway.URL+c.path, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	req.Header = c.header.Clone()
 	req.Header.Set("Accept", "text/event-stream")
 	req.Header.Set(mcp.HeaderSession, c.session)
-	over := make(chan got, 1)
+	over := make(chan httpReply, 1)
 	c.wg.Go(func() {
 		defer cancel()
-		c.exchange(req, "get", over)
+		c.roundTrip(req, "get", over)
 	})
 	return cancel, over
 }
 
-// next is the next note.
-func (c *client) next(t testing.TB) note {
+// nextMessage returns the next message that is no reply.
+func (c *client) nextMessage(t testing.TB) message {
 	t.Helper()
-	return wait(t, c.notes, "a message of the server")
+	return receiveWithin(t, c.received, "a message of the server")
 }
 
-// nextOf is the next note of a method; others are passed over.
-func (c *client) nextOf(t testing.TB, method string) note {
+// nextOfMethod returns the next message of a method, and skips others.
+func (c *client) nextOfMethod(t testing.TB, method string) message {
 	t.Helper()
 	for {
-		if n := c.next(t); strings.Contains(n.text, `"method":"`+method+`"`) {
+		if n := c.nextMessage(t); strings.Contains(n.text, `"method":"`+method+`"`) {
 			return n
 		}
 	}
 }
 
-// quiet says that no note comes for a while.
-func (c *client) quiet(t testing.TB, d time.Duration) {
+// expectSilence checks that no message comes for a while.
+func (c *client) expectSilence(t testing.TB, d time.Duration) {
 	t.Helper()
 	select {
-	case n := <-c.notes:
+	case n := <-c.received:
 		t.Errorf("unexpected: %s %s", n.via, n.text)
 	case <-time.After(d):
 	}

@@ -3,65 +3,71 @@ package hub
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
+	"github.com/ctxgate/ctxgate/clients"
+	"github.com/ctxgate/ctxgate/hub/catalog"
 	"github.com/ctxgate/ctxgate/internal/unit"
 	"github.com/ctxgate/ctxgate/jsonscan"
 	"github.com/ctxgate/ctxgate/recall"
 )
 
-// Config is what the door does with what passes it.
+// Config configures the MCP endpoint.
 type Config struct {
-	// How deep a message may be nested. Default 128; at most 1024.
+	// How deep a JSON message may be nested. Default 128; at most 1024.
 	MaxDepth int `key:"max_depth" min:"8" max:"1024"`
 
-	// The most things a page of a list holds. Default 1000.
+	// The most items on a page of a list. Default 1000.
 	PageSize int `key:"page_size" min:"1"`
 
-	// The longest a list waits for servers that are starting for the first time; a duration.
-	// Those that are not there by then come with a later list, and clients are told. Default 10s.
+	// How long a list waits for servers that are starting for the first time; a duration. Servers that are
+	// not up by then appear in a later list, and clients are notified. Default 10s.
 	ListWait unit.Duration `key:"list_wait"`
 
-	// How long a session of an older client lives; a duration. Default 24h. Zero is refused.
+	// How long the session of a legacy client (revisions up to 2025-11-25) is valid; a duration. Default
+	// 24h. Must be positive.
 	SessionTTL unit.Duration `key:"session_ttl"`
 
-	// The most sessions of older clients that are held at once, and the most streams of newer
-	// ones. One caller (a token at an address) may have half of them. Where there are too many, the
-	// session that was used longest ago is let go, unless it is in use (a request, an open stream, a
-	// subscription); its id stays good, but what waited for it, its log level and which servers it has
-	// called are forgotten. Default 10000.
+	// The most sessions of legacy clients, and the most streams of modern clients, at once. One caller (a
+	// token at an address) may have half of them. Beyond the limit, the least recently used session that
+	// is not in use (by a request, an open stream or a subscription) is evicted. Its id stays valid, but
+	// its queued messages, its log level and the list of servers it has called are lost. Default 10000.
 	MaxSessions int `key:"max_sessions" min:"1"`
 
-	// The longest a server may wait for a client's answer to its question; a duration. Default
-	// 10m. Zero is refused.
+	// How long a server may wait for a client's answer to its request; a duration. Default 10m. Must be
+	// positive.
 	AskTimeout unit.Duration `key:"ask_timeout"`
 
-	// Which servers get which notifications of clients. What no entry names goes to all.
-	Notifications []Route `key:"notifications"`
+	// Which servers get which notifications of clients. A notification that no entry matches goes to all
+	// servers.
+	Notifications []NotificationRoute `key:"notifications"`
 
-	// How aggregated names are made.
-	Naming Naming `key:"naming"`
+	// How the names of aggregated tools, prompts and resources are made.
+	Naming catalog.Naming `key:"naming"`
 
-	// How long strings of results are cut.
+	// Keep to what the calling client would cut by itself, for good: a tool result is cut, recoverably, just
+	// below that limit, long descriptions of tools and long instructions end with a marker that names how
+	// to read the rest, and long names of tools are shortened. The client is the one that its entry names
+	// (ctxgate stdio --client, ?client= in a URL), else the one that its clientInfo names; docs/clients.md
+	// lists the limits. Default false: only limits in [clients] apply; with profile = "agents", true.
+	FitClients bool `key:"fit_clients"`
+
+	// Limits of single clients, by their ids (claude-code, codex, cursor, ..., or an id of your own), in
+	// place of the known ones: [clients.codex] with max_result_bytes = 40000.
+	Clients map[string]clients.Override `key:"clients"`
+
+	// How long strings in results are cut.
 	Masking recall.Policy `key:"masking"`
 
-	// Other rules for some servers and tools. The first one that fits a call holds.
+	// Exceptions for some servers and tools. The first entry that matches a call applies.
 	Policies []Policy `key:"policies"`
 }
 
-// Naming says how tools, prompts and resources of many servers share one name space.
-type Naming struct {
-	// What stands between a server's id and a name. Default "::".
-	Separator string `key:"separator"`
-
-	// When names carry their server's id: "always", "auto" (only where two would collide) or
-	// "never". Default "always".
-	Prefix string `key:"prefix" oneof:"always,auto,never"`
-}
-
-// Route sends a kind of notification to some servers only.
-type Route struct {
-	// The notifications it is for: a method, with * for any run of characters.
+// NotificationRoute sends a kind of notification to some servers only.
+type NotificationRoute struct {
+	// The notifications that the entry is for: a method, with * for any characters.
 	Method string `key:"method"`
 
 	// The ids of the servers that get them.
@@ -77,10 +83,13 @@ func Default() Config {
 		SessionTTL:  unit.Duration(24 * time.Hour),
 		MaxSessions: 10_000,
 		AskTimeout:  unit.Duration(10 * time.Minute),
-		Naming:      Naming{Separator: "::", Prefix: "always"},
+		Naming:      catalog.Naming{Separator: "::", Prefix: "always"},
 		Masking:     recall.DefaultPolicy(),
 	}
 }
+
+// MaxSessionsPerCaller is how many sessions, or streams, one caller may have.
+func (c Config) MaxSessionsPerCaller() int { return (c.MaxSessions + 1) / 2 }
 
 // Validate lists every problem; each text begins with the key it is about.
 func (c Config) Validate() []error {
@@ -103,11 +112,16 @@ func (c Config) Validate() []error {
 	if c.Naming.Separator == "" {
 		problems = append(problems, errors.New("naming.separator: must not be empty"))
 	}
+	for _, id := range slices.Sorted(maps.Keys(c.Clients)) {
+		for _, err := range c.Clients[id].Validate() {
+			problems = append(problems, fmt.Errorf("clients.%s.%w", id, err))
+		}
+	}
 	for _, err := range c.Masking.Validate() {
 		problems = append(problems, fmt.Errorf("masking.%w", err))
 	}
 	for i, p := range c.Policies {
-		for _, err := range p.validate(c.Masking) {
+		for _, err := range p.validateOver(c.Masking) {
 			problems = append(problems, fmt.Errorf("policies[%d].%w", i, err))
 		}
 	}

@@ -1,29 +1,30 @@
 package hub
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
 	"net/http"
 	"runtime/debug"
 	"strconv"
 
 	"github.com/ctxgate/ctxgate/fault"
 	"github.com/ctxgate/ctxgate/front"
+	"github.com/ctxgate/ctxgate/internal/retryafter"
 	"github.com/ctxgate/ctxgate/mcp"
 	"github.com/ctxgate/ctxgate/rpc"
 )
 
-// code is the JSON-RPC code of a failure. The documents fix those of G5 and P6; the others are
+// gatewayCode is the JSON-RPC code of a failure at the gateway for single messages. The documents fix those of G5 and P6; the others are
 // outside the range that JSON-RPC and MCP reserve, and end in their HTTP status.
-func code(k fault.Kind) int {
+func gatewayCode(k fault.Kind) int {
 	switch k {
 	case fault.Internal:
 		return -32603
 	case fault.Syntax:
 		return -32700
-	case fault.Invalid:
+	case fault.InvalidRequest:
 		return -32600
 	case fault.BadParams:
 		return mcp.CodeInvalidParams
@@ -35,7 +36,7 @@ func code(k fault.Kind) int {
 		return -32002
 	case fault.BadReply:
 		return -32003
-	case fault.Unknown:
+	case fault.UnknownHandle:
 		return -32004
 	case fault.Unauthorized:
 		return -31401
@@ -53,52 +54,72 @@ func code(k fault.Kind) int {
 	return -32603
 }
 
-// Refuse answers a request that did not get through its door, with the id of its message where
+// WriteError answers a request that the middleware or an endpoint refused, with the id of its message where
 // there is one.
-func Refuse(w http.ResponseWriter, r *http.Request, err error) {
-	id, _ := front.Remembered(r.Context()).(rpc.ID)
-	refuse(w, r, id, err)
+func WriteError(w http.ResponseWriter, r *http.Request, err error) {
+	id, _ := front.ErrorContext(r.Context()).(rpc.ID)
+	writeGatewayError(w, r, id, err)
 }
 
-func refuse(w http.ResponseWriter, r *http.Request, id rpc.ID, err error) {
+// writeGatewayError answers a failure at the gateway for single messages.
+func writeGatewayError(w http.ResponseWriter, r *http.Request, id rpc.ID, err error) {
 	kind := fault.KindOf(err)
-	front.Note(r.Context(), slog.Int("code", code(kind)), slog.String("fault", kind.String()), slog.String("error", err.Error()))
-	answer(w, front.Status(kind), id, err)
+	front.AddLogAttrs(r.Context(), slog.Int("code", gatewayCode(kind)), slog.String("fault", kind.String()), slog.String("error", err.Error()))
+	writeErrorBody(w, front.HTTPStatus(kind), id, err)
 }
 
-func answer(w http.ResponseWriter, status int, id rpc.ID, err error) {
+func writeErrorBody(w http.ResponseWriter, status int, id rpc.ID, err error) {
 	kind := fault.KindOf(err)
-	body := rpc.AppendError(nil, id, code(kind), fault.PublicOf(err), kind.String())
+	body := rpc.AppendError(nil, id, gatewayCode(kind), fault.PublicOf(err), kind.String())
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
-	retryAfter(w, err)
+	retryafter.Set(w.Header(), fault.RetryAfterOf(err))
 	w.WriteHeader(status)
 	_, _ = w.Write(body)
 }
 
-// retryAfter says when to come back, where the failure knows.
-func retryAfter(w http.ResponseWriter, err error) {
-	if wait := fault.RetryAfterOf(err); wait > 0 {
-		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(wait.Seconds()))))
-	}
+func refuseMethod(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Allow", http.MethodPost)
+	front.AddLogAttrs(r.Context(), slog.String("fault", fault.InvalidRequest.String()))
+	writeErrorBody(w, http.StatusMethodNotAllowed, rpc.ID{}, fault.New(fault.InvalidRequest, "only POST is served here"))
 }
 
-// mcpCode is the JSON-RPC code of a failure on the MCP doors. There -32001 to -32003 would mean
-// other things; a server that fails is an internal error whose reason says more.
+// WriteHTTPError answers a failure at the MCP endpoint. A status of 0 is the failure's own.
+func (h *Hub) WriteHTTPError(w http.ResponseWriter, r *http.Request, protocol mcp.Protocol, status int, id rpc.ID, err error) {
+	if status == 0 {
+		status = mcpStatus(protocol, err)
+	}
+	noteFault(r.Context(), err)
+	retryafter.Set(w.Header(), fault.RetryAfterOf(err))
+	NewStream(w, r, h.plan.Load().HTTP).Finish(status, Reply{Body: AppendFailure(nil, id, err)})
+}
+
+// noteFault adds a failure to the request's log line.
+func noteFault(ctx context.Context, err error) {
+	var p *protocolError
+	code := mcpCode(fault.KindOf(err))
+	if errors.As(err, &p) {
+		code = p.code
+	}
+	front.AddLogAttrs(ctx, slog.Int("code", code), slog.String("fault", fault.KindOf(err).String()), slog.String("error", fault.Clip(err.Error())))
+}
+
+// mcpCode is the JSON-RPC code of a failure at the MCP endpoint. There -32001 to -32003 have other meanings; a server
+// that fails is an internal error whose reason says more.
 func mcpCode(k fault.Kind) int {
 	switch k {
 	case fault.NotFound:
 		return mcp.CodeInvalidParams
-	case fault.Unknown, fault.Unavailable, fault.Timeout, fault.Canceled, fault.BadReply:
+	case fault.UnknownHandle, fault.Unavailable, fault.Timeout, fault.Canceled, fault.BadReply:
 		return -32603
-	case fault.Internal, fault.Syntax, fault.Invalid, fault.BadParams, fault.NoMethod, fault.Unauthorized,
+	case fault.Internal, fault.Syntax, fault.InvalidRequest, fault.BadParams, fault.NoMethod, fault.Unauthorized,
 		fault.Forbidden, fault.Stalled, fault.TooLarge, fault.RateLimited, fault.Full:
 	}
-	return code(k)
+	return gatewayCode(k)
 }
 
-// retryable says whether the same request may fare better later.
-func retryable(k fault.Kind) bool {
+// isRetryable reports whether the same request may succeed later.
+func isRetryable(k fault.Kind) bool {
 	return k == fault.Unavailable || k == fault.Timeout || k == fault.Full || k == fault.RateLimited || k == fault.Stalled
 }
 
@@ -113,50 +134,41 @@ type protocolError struct {
 
 func (e *protocolError) Error() string { return e.text }
 
-// failureCode is the JSON-RPC code of a failure on the MCP doors.
-func failureCode(err error) int {
-	var p *protocolError
-	if errors.As(err, &p) {
-		return p.code
-	}
-	return mcpCode(fault.KindOf(err))
-}
-
-// appendFailure appends the error reply of a failure on the MCP doors.
-func appendFailure(dst []byte, id rpc.ID, err error) []byte {
+// AppendFailure appends the error reply of a failure at the MCP endpoint.
+func AppendFailure(dst []byte, id rpc.ID, err error) []byte {
 	var p *protocolError
 	if errors.As(err, &p) {
 		return rpc.AppendErrorData(dst, id, p.code, p.text, p.data)
 	}
 	kind := fault.KindOf(err)
 	data := append([]byte(`{"reason":"`), kind.String()...)
-	data = append(append(data, `","retryable":`...), strconv.FormatBool(retryable(kind))...)
+	data = append(append(data, `","retryable":`...), strconv.FormatBool(isRetryable(kind))...)
 	return rpc.AppendErrorData(dst, id, mcpCode(kind), fault.PublicOf(err), append(data, '}'))
 }
 
-// mcpStatus is the HTTP status of a failure on the MCP doors. What is wrong with one request of
-// a client is said in the reply, not in the status, which clients take for the transport's.
-func mcpStatus(era mcp.Era, err error) int {
+// mcpStatus is the HTTP status of a failure at the MCP endpoint. What is wrong with a single request is in the
+// reply, not in the status: clients take that for the transport's.
+func mcpStatus(protocol mcp.Protocol, err error) int {
 	var p *protocolError
 	if errors.As(err, &p) {
 		return p.status
 	}
 	switch kind := fault.KindOf(err); kind {
-	case fault.Syntax, fault.Invalid, fault.Unauthorized, fault.Forbidden, fault.TooLarge, fault.Stalled, fault.RateLimited,
+	case fault.Syntax, fault.InvalidRequest, fault.Unauthorized, fault.Forbidden, fault.TooLarge, fault.Stalled, fault.RateLimited,
 		fault.Canceled:
-		return front.Status(kind)
+		return front.HTTPStatus(kind)
 	case fault.NoMethod:
-		if era == mcp.EraModern {
+		if protocol == mcp.Modern {
 			return http.StatusNotFound
 		}
-	case fault.Internal, fault.BadParams, fault.NotFound, fault.Unknown, fault.Unavailable, fault.Timeout, fault.BadReply, fault.Full:
+	case fault.Internal, fault.BadParams, fault.NotFound, fault.UnknownHandle, fault.Unavailable, fault.Timeout, fault.BadReply, fault.Full:
 	}
 	return http.StatusOK
 }
 
-// contained turns a panic into an internal error: one request in a goroutine of its own ends no
+// Contain runs do and turns a panic into an internal error, so that a request in a goroutine of its own ends no
 // other.
-func contained(do func() error) (err error) {
+func Contain(do func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			slog.Error("a request panicked", "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
@@ -166,9 +178,5 @@ func contained(do func() error) (err error) {
 	return do()
 }
 
-func notPOST(w http.ResponseWriter, r *http.Request) {
-	w.Header().Set("Allow", http.MethodPost)
-	err := fault.New(fault.Invalid, "only POST is served here")
-	front.Note(r.Context(), slog.String("fault", fault.Invalid.String()))
-	answer(w, http.StatusMethodNotAllowed, rpc.ID{}, err)
-}
+// InvalidParams returns the failure of a request whose params are wrong.
+func InvalidParams(text string) error { return fault.New(fault.BadParams, text) }

@@ -20,8 +20,8 @@ import (
 const request = `{"jsonrpc":"2.0","id":"x\u0031","method":"m"}`
 const requestID = `"x\u0031"`
 
-// refused checks that an answer is a JSON-RPC error as G5 wants it.
-func refused(t *testing.T, got answer, status, code int, id string, hidden ...string) {
+// expectRelayError checks that an answer is a JSON-RPC error as G5 wants it.
+func expectRelayError(t *testing.T, got relayReply, status, code int, id string, hidden ...string) {
 	t.Helper()
 	var reply struct {
 		Version string          `json:"jsonrpc"`
@@ -57,25 +57,25 @@ func refused(t *testing.T, got answer, status, code int, id string, hidden ...st
 func hostOf(url string) string { return strings.TrimPrefix(url, "http://") }
 
 func TestG5UnknownServer(t *testing.T) {
-	g := open(t, down(t), nil)
+	g := startRPCGateway(t, closedServer(t), nil)
 	for _, name := range []string{"b", "A", "a%2Fb", "%ff", "a%00", "%0a", "é", "a;x"} {
 		t.Run(name, func(t *testing.T) {
-			refused(t, g.post(t, name, request), http.StatusNotFound, -32001, requestID)
+			expectRelayError(t, g.post(t, name, request), http.StatusNotFound, -32001, requestID)
 		})
 	}
-	refused(t, g.post(t, "b", `{"jsonrpc":"2.0","method":"notifications/x"}`), http.StatusNotFound, -32001, "null")
+	expectRelayError(t, g.post(t, "b", `{"jsonrpc":"2.0","method":"notifications/x"}`), http.StatusNotFound, -32001, "null")
 }
 
-// A name is as long as the client likes; the refusal is not.
+// The client chooses how long a name is; the error message stays short.
 func TestG5UnknownServerOfALongName(t *testing.T) {
-	g := open(t, down(t), nil)
-	refused(t, g.post(t, strings.Repeat("n", 20_000), request), http.StatusNotFound, -32001, requestID)
+	g := startRPCGateway(t, closedServer(t), nil)
+	expectRelayError(t, g.post(t, strings.Repeat("n", 20_000), request), http.StatusNotFound, -32001, requestID)
 }
 
 func TestG5ServerThatCannotBeReached(t *testing.T) {
 	handlers := map[string]http.HandlerFunc{
 		"silent": func(_ http.ResponseWriter, r *http.Request) {
-			_, _ = io.Copy(io.Discard, r.Body) // only then the peer's leaving is noticed
+			_, _ = io.Copy(io.Discard, r.Body) // only then the disconnect is noticed
 			<-r.Context().Done()
 		},
 		"silent after the head": func(w http.ResponseWriter, r *http.Request) {
@@ -100,24 +100,24 @@ func TestG5ServerThatCannotBeReached(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			up := httptest.NewServer(handler)
 			defer up.Close()
-			g := open(t, up.URL, func(s *setup) { s.upstream.ResponseTimeout = seconds(0.2) })
+			g := startRPCGateway(t, up.URL, func(s *setup) { s.upstream.ResponseTimeout = seconds(0.2) })
 			defer g.Close()
-			refused(t, g.post(t, "a", request), http.StatusBadGateway, -32002, requestID, hostOf(up.URL))
+			expectRelayError(t, g.post(t, "a", request), http.StatusBadGateway, -32002, requestID, hostOf(up.URL))
 		})
 	}
 	t.Run("refused", func(t *testing.T) {
-		base := down(t)
-		refused(t, open(t, base, nil).post(t, "a", request), http.StatusBadGateway, -32002, requestID, hostOf(base))
+		base := closedServer(t)
+		expectRelayError(t, startRPCGateway(t, base, nil).post(t, "a", request), http.StatusBadGateway, -32002, requestID, hostOf(base))
 	})
 	t.Run("a name that does not resolve", func(t *testing.T) {
-		g := open(t, "http://nowhere.invalid:1", nil)
-		refused(t, g.post(t, "a", request), http.StatusBadGateway, -32002, requestID, "nowhere.invalid")
+		g := startRPCGateway(t, "http://nowhere.invalid:1", nil)
+		expectRelayError(t, g.post(t, "a", request), http.StatusBadGateway, -32002, requestID, "nowhere.invalid")
 	})
 	t.Run("of a kind that is not yet served", func(t *testing.T) {
-		g := open(t, "", func(s *setup) {
-			s.upstream.Servers = []upstream.Server{{ID: "a", Command: []string{"secret-program"}}}
+		g := startRPCGateway(t, "", func(s *setup) {
+			s.upstream.Servers = []upstream.ServerConfig{{ID: "a", Command: []string{"secret-program"}}}
 		})
-		refused(t, g.post(t, "a", request), http.StatusBadGateway, -32002, requestID, "secret-program")
+		expectRelayError(t, g.post(t, "a", request), http.StatusBadGateway, -32002, requestID, "secret-program")
 	})
 }
 
@@ -155,9 +155,9 @@ func TestG5ServerThatAnswersSomethingElse(t *testing.T) {
 		"over the limit":        {"", `{"jsonrpc":"2.0","id":"x1","result":"` + strings.Repeat("x", 8<<10) + `"}`},
 		"over the limit, unsized": {"", `{"jsonrpc":"2.0","id":"x1","result":"` + strings.Repeat("x", 64<<10) +
 			`"}`},
-		"packed":                     {"gzip", zipped.String()},
-		"an event stream":            {"", "event: message\ndata: {\"jsonrpc\":\"2.0\",\"id\":\"x1\",\"result\":1}\n\n"},
-		"said to be packed, and not": {"br", `{"jsonrpc":"2.0","id":"x1","result":1}`},
+		"packed":                          {"gzip", zipped.String()},
+		"an event stream":                 {"", "event: message\ndata: {\"jsonrpc\":\"2.0\",\"id\":\"x1\",\"result\":1}\n\n"},
+		"declared as compressed, and not": {"br", `{"jsonrpc":"2.0","id":"x1","result":1}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -167,31 +167,31 @@ func TestG5ServerThatAnswersSomethingElse(t *testing.T) {
 				_, _ = io.WriteString(w, tt.body)
 			}))
 			defer up.Close()
-			g := open(t, up.URL, func(s *setup) { s.upstream.MaxReplyBytes = 4 << 10 })
+			g := startRPCGateway(t, up.URL, func(s *setup) { s.upstream.MaxReplyBytes = 4 << 10 })
 			defer g.Close()
-			refused(t, g.post(t, "a", request), http.StatusBadGateway, -32003, requestID, hostOf(up.URL))
+			expectRelayError(t, g.post(t, "a", request), http.StatusBadGateway, -32003, requestID, hostOf(up.URL))
 		})
 	}
 }
 
-// A redirect is an answer that is no reply; it is not followed to wherever it points.
+// A redirect is not a reply, and is not followed.
 func TestG5RedirectIsNotFollowed(t *testing.T) {
-	elsewhere := replying(t, `{"jsonrpc":"2.0","id":"x1","result":1}`)
+	elsewhere := rpcServerReplying(t, `{"jsonrpc":"2.0","id":"x1","result":1}`)
 	up := httptest.NewServer(http.RedirectHandler(elsewhere.URL+"/rpc", http.StatusTemporaryRedirect))
 	defer up.Close()
-	refused(t, open(t, up.URL, nil).post(t, "a", request), http.StatusBadGateway, -32003, requestID, hostOf(elsewhere.URL))
+	expectRelayError(t, startRPCGateway(t, up.URL, nil).post(t, "a", request), http.StatusBadGateway, -32003, requestID, hostOf(elsewhere.URL))
 	if n := len(elsewhere.requests()); n != 0 {
 		t.Errorf("the redirect was followed %d times", n)
 	}
 }
 
-// An error that the server itself answers is its reply, whatever the HTTP status it came with.
+// A JSON-RPC error of the server is its reply, whatever HTTP status it came with.
 func TestG5ErrorOfTheServerPasses(t *testing.T) {
 	reply := `{"jsonrpc":"2.0","id":"x1","error":{"code":-32050,"message":"` + strings.Repeat("m", 60) +
 		`","data":{"trace":"` + strings.Repeat("x", 50) + `"}}}`
 	for _, status := range []int{200, 400, 404, 500, 503} {
-		up := answering(t, status, "text/plain", reply)
-		got := open(t, up.URL, bare).post(t, "a", request)
+		up := rpcServerWith(t, status, "text/plain", reply)
+		got := startRPCGateway(t, up.URL, maskWithoutRecoverLine).post(t, "a", request)
 		want := strings.Replace(masked(reply), `"x1"`, requestID, 1)
 		if got.status != http.StatusOK || got.body != want {
 			t.Errorf("upstream status %d: got %d %s, want 200 %s", status, got.status, got.body, want)
@@ -199,9 +199,9 @@ func TestG5ErrorOfTheServerPasses(t *testing.T) {
 	}
 }
 
-func TestG5RequestThatIsNone(t *testing.T) {
-	up := replying(t, `{"jsonrpc":"2.0","id":1,"result":1}`)
-	g := open(t, up.URL, nil)
+func TestG5InvalidRequest(t *testing.T) {
+	up := rpcServerReplying(t, `{"jsonrpc":"2.0","id":1,"result":1}`)
+	g := startRPCGateway(t, up.URL, nil)
 	for name, tt := range map[string]struct {
 		body string
 		code int
@@ -237,7 +237,7 @@ func TestG5RequestThatIsNone(t *testing.T) {
 		"too deep":            {`{"jsonrpc":"2.0","id":7,"method":"a","params":` + strings.Repeat("[", 200) + strings.Repeat("]", 200) + `}`, -32600, `null`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			refused(t, g.post(t, "a", tt.body), http.StatusBadRequest, tt.code, tt.id)
+			expectRelayError(t, g.post(t, "a", tt.body), http.StatusBadRequest, tt.code, tt.id)
 		})
 	}
 	if n := len(up.requests()); n != 0 {
@@ -246,64 +246,66 @@ func TestG5RequestThatIsNone(t *testing.T) {
 }
 
 func TestG5OnlyPOST(t *testing.T) {
-	g := open(t, down(t), nil)
+	g := startRPCGateway(t, closedServer(t), nil)
 	for _, method := range []string{http.MethodGet, http.MethodPut, http.MethodDelete, http.MethodPatch, http.MethodOptions, "BREW"} {
-		got := g.do(t, method, path("a"), nil, nil)
-		refused(t, got, http.StatusMethodNotAllowed, -32600, "null")
+		got := g.do(t, method, rpcPath("a"), nil, nil)
+		expectRelayError(t, got, http.StatusMethodNotAllowed, -32600, "null")
 		if allow := got.header.Get("Allow"); allow != http.MethodPost {
 			t.Errorf("%s: Allow is %q, want POST", method, allow)
 		}
 	}
-	if got := g.do(t, http.MethodHead, path("a"), nil, nil); got.status != http.StatusMethodNotAllowed || got.body != "" {
+	if got := g.do(t, http.MethodHead, rpcPath("a"), nil, nil); got.status != http.StatusMethodNotAllowed || got.body != "" {
 		t.Errorf("HEAD: got %d %q", got.status, got.body)
 	}
 }
 
 func TestG5UnknownPath(t *testing.T) {
-	g := open(t, down(t), nil)
+	g := startRPCGateway(t, closedServer(t), nil)
 	for _, p := range []string{"/", "/nothing", "/api/mcp-gateway", "/api/mcp-gateway/a", "/api/mcp-gateway/a/rpc/", "/api/mcp-gateway/a/b/rpc", "/favicon.ico"} {
 		for _, method := range []string{http.MethodGet, http.MethodPost} {
-			refused(t, g.do(t, method, p, strings.NewReader("{}"), nil), http.StatusNotFound, -32001, "null")
+			expectRelayError(t, g.do(t, method, p, strings.NewReader("{}"), nil), http.StatusNotFound, -32001, "null")
 		}
 	}
 }
 
 func TestG5UncleanPath(t *testing.T) {
-	g := open(t, down(t), nil)
+	g := startRPCGateway(t, closedServer(t), nil)
 	g.Client().CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	for _, p := range []string{"//", "/x/../y", "/api//mcp-gateway/a/rpc"} {
 		for _, method := range []string{http.MethodGet, http.MethodPost} {
-			refused(t, g.do(t, method, p, strings.NewReader("{}"), nil), http.StatusNotFound, -32001, "null")
+			expectRelayError(t, g.do(t, method, p, strings.NewReader("{}"), nil), http.StatusNotFound, -32001, "null")
 		}
 	}
 }
 
 func TestG5BodyOverTheLimit(t *testing.T) {
-	up := replying(t, `{"jsonrpc":"2.0","id":"x1","result":1}`)
-	g := open(t, up.URL, func(s *setup) { s.http.MaxRequestBytes = 2 << 10 })
+	up := rpcServerReplying(t, `{"jsonrpc":"2.0","id":"x1","result":1}`)
+	g := startRPCGateway(t, up.URL, func(s *setup) { s.http.MaxRequestBytes = 2 << 10 })
 	body := func(n int) string { return request + strings.Repeat(" ", n-len(request)) }
 	if got := g.post(t, "a", body(2<<10)); got.status != http.StatusOK {
 		t.Errorf("a body of just the limit: got %d %s", got.status, got.body)
 	}
-	refused(t, g.post(t, "a", body(2<<10+1)), http.StatusRequestEntityTooLarge, -31413, "null")
-	refused(t, g.post(t, "a", body(3<<20)), http.StatusRequestEntityTooLarge, -31413, "null")
+	expectRelayError(t, g.post(t, "a", body(2<<10+1)), http.StatusRequestEntityTooLarge, -31413, "null")
+	expectRelayError(t, g.post(t, "a", body(3<<20)), http.StatusRequestEntityTooLarge, -31413, "null")
 	chunked := struct{ io.Reader }{strings.NewReader(body(2<<10 + 1))}
-	refused(t, g.do(t, http.MethodPost, path("a"), chunked, nil), http.StatusRequestEntityTooLarge, -31413, "null")
+	expectRelayError(t, g.do(t, http.MethodPost, rpcPath("a"), chunked, nil), http.StatusRequestEntityTooLarge, -31413, "null")
 }
 
-// panicking is a transport with a bug in it.
-type panicking struct{}
+// panickingTransport is a transport that panics.
+type panickingTransport struct{}
 
-func (panicking) RoundTrip(*http.Request) (*http.Response, error) { panic("canary-of-a-panic") }
+func (panickingTransport) RoundTrip(*http.Request) (*http.Response, error) {
+	panic("canary-of-a-panic")
+}
 
 func TestG5PanicIsAnInternalError(t *testing.T) {
-	g := open(t, "http://127.0.0.1:1", func(s *setup) {
-		s.transport = panicking{}
+	g := startRPCGateway(t, "http://127.0.0.1:1", func(s *setup) {
+		s.transport = panickingTransport{}
 		s.mount = func(mux *http.ServeMux) {
 			mux.HandleFunc("/boom", func(http.ResponseWriter, *http.Request) { panic("canary-of-a-panic") })
 		}
 	})
-	refused(t, g.do(t, http.MethodGet, "/boom", nil, nil), http.StatusBadGateway, -32603, "null", "canary")
+	expectRelayError(t, g.do(t, http.MethodGet, "/boom", nil, nil), http.StatusBadGateway, -32603, "null", "canary")
 	for range 2 { // and the next request is served
 		var got struct {
 			Error struct{ Code int }
@@ -315,15 +317,15 @@ func TestG5PanicIsAnInternalError(t *testing.T) {
 	}
 }
 
-// The request was read before the panic, so its id is known.
+// The request is parsed before the panic, so its id is known.
 func TestG5PanicKeepsTheID(t *testing.T) {
-	g := open(t, "http://127.0.0.1:1", func(s *setup) { s.transport = panicking{} })
-	refused(t, g.post(t, "a", request), http.StatusBadGateway, -32603, requestID, "canary")
+	g := startRPCGateway(t, "http://127.0.0.1:1", func(s *setup) { s.transport = panickingTransport{} })
+	expectRelayError(t, g.post(t, "a", request), http.StatusBadGateway, -32603, requestID, "canary")
 }
 
-// A call that panicked is not under way any more.
+// A call that panicked is not in flight any more.
 func TestPanicEndsTheCallInTheMetrics(t *testing.T) {
-	g := open(t, "http://127.0.0.1:1", func(s *setup) { s.transport = panicking{} })
+	g := startRPCGateway(t, "http://127.0.0.1:1", func(s *setup) { s.transport = panickingTransport{} })
 	g.post(t, "a", request)
 	if !strings.Contains(g.metrics(), "\nctxgate_calls_in_flight 0\n") {
 		t.Error("ctxgate_calls_in_flight stays up after a panic")
@@ -331,8 +333,8 @@ func TestPanicEndsTheCallInTheMetrics(t *testing.T) {
 }
 
 func TestTokenIsAskedOnEveryRoute(t *testing.T) {
-	up := replying(t, `{"jsonrpc":"2.0","id":"x1","result":1}`)
-	g := open(t, up.URL, func(s *setup) { s.auth = auth.Config{Token: secret.Parse("right-token")} })
+	up := rpcServerReplying(t, `{"jsonrpc":"2.0","id":"x1","result":1}`)
+	g := startRPCGateway(t, up.URL, func(s *setup) { s.auth = auth.Config{Token: secret.Parse("right-token")} })
 	for name, values := range map[string][]string{
 		"missing":       nil,
 		"empty":         {""},
@@ -344,14 +346,14 @@ func TestTokenIsAskedOnEveryRoute(t *testing.T) {
 		"right + wrong": {"Bearer right-token", "Bearer wrong-token"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for _, p := range []string{path("a"), path("unknown"), "/", "/nothing"} {
+			for _, p := range []string{rpcPath("a"), rpcPath("unknown"), "/", "/nothing"} {
 				for _, method := range []string{http.MethodPost, http.MethodGet} {
 					header := http.Header{}
 					if values != nil {
 						header["Authorization"] = values
 					}
 					got := g.do(t, method, p, strings.NewReader(request), header)
-					refused(t, got, http.StatusUnauthorized, -31401, "null", "right-token")
+					expectRelayError(t, got, http.StatusUnauthorized, -31401, "null", "right-token")
 					if got.header.Get("WWW-Authenticate") != "Bearer" {
 						t.Errorf("headers %v", got.header)
 					}
@@ -362,7 +364,7 @@ func TestTokenIsAskedOnEveryRoute(t *testing.T) {
 	if n := len(up.requests()); n != 0 {
 		t.Errorf("%d requests without a token reached the server", n)
 	}
-	got := g.do(t, http.MethodPost, path("a"), strings.NewReader(request), http.Header{"Authorization": {"bearer right-token"}})
+	got := g.do(t, http.MethodPost, rpcPath("a"), strings.NewReader(request), http.Header{"Authorization": {"bearer right-token"}})
 	if got.status != http.StatusOK {
 		t.Errorf("the right token: got %d %s", got.status, got.body)
 	}
@@ -371,14 +373,14 @@ func TestTokenIsAskedOnEveryRoute(t *testing.T) {
 	}
 }
 
-// What a client writes into a message cannot make the log grow without bound (I9).
+// What a client writes into a message cannot make log lines grow without bound (I9).
 func TestLogLineIsBounded(t *testing.T) {
 	var log bytes.Buffer
 	old := slog.Default()
 	slog.SetDefault(slog.New(slog.NewJSONHandler(&log, nil)))
 	defer slog.SetDefault(old)
-	up := replying(t, `{"jsonrpc":"2.0","id":1,"result":1}`)
-	g := open(t, up.URL, nil)
+	up := rpcServerReplying(t, `{"jsonrpc":"2.0","id":1,"result":1}`)
+	g := startRPCGateway(t, up.URL, nil)
 	g.post(t, "a", `{"jsonrpc":"2.0","id":1,"method":"`+strings.Repeat("m", 1<<20)+`"}`)
 	g.Close()
 	if log.Len() > 128<<10 {
@@ -386,15 +388,15 @@ func TestLogLineIsBounded(t *testing.T) {
 	}
 }
 
-// A call may take longer than its body may: the limit on the body ends when it was read, also
-// on a connection that is used again.
+// A call may take longer than reading its body: the deadline of the body ends when it is read, also on a
+// connection that is used again.
 func TestSlowServerIsNotASlowBody(t *testing.T) {
 	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		time.Sleep(400 * time.Millisecond)
 		_, _ = io.WriteString(w, `{"jsonrpc":"2.0","id":"x1","result":1}`)
 	}))
 	defer up.Close()
-	g := open(t, up.URL, func(s *setup) { s.http.BodyTimeout = seconds(0.2) })
+	g := startRPCGateway(t, up.URL, func(s *setup) { s.http.BodyTimeout = seconds(0.2) })
 	for range 2 {
 		if got := g.post(t, "a", request); got.status != http.StatusOK {
 			t.Errorf("got %d %s", got.status, got.body)

@@ -2,20 +2,14 @@ package hub
 
 import "time"
 
-// Tidy does at once what is done every half minute, as if it were later.
-func (h *Hub) Tidy(now time.Time) {
-	h.sessions.sweep(now)
-	h.lot.sweep(now)
-	h.shelves.refresh()
+// Sweep does what sweepRegularly does, as if it were a later time.
+func (h *Hub) Sweep(now time.Time) {
+	h.legacy.Sweep(now)
+	h.catalog.Refresh()
 }
 
-// Held are how many sessions, classes of clients and parked calls there are.
-func (h *Hub) Held() (sessions, classes, parked int) {
-	h.sessions.mu.Lock()
-	defer h.sessions.mu.Unlock()
-	h.shelves.mu.Lock()
-	defer h.shelves.mu.Unlock()
-	h.lot.mu.Lock()
-	defer h.lot.mu.Unlock()
-	return len(h.sessions.held), len(h.shelves.classes), len(h.lot.calls)
+// Counts returns how many sessions, classes of clients and pending calls there are.
+func (h *Hub) Counts() (sessions, classes, pending int) {
+	sessions, pending = h.legacy.(interface{ Counts() (int, int) }).Counts()
+	return sessions, h.catalog.ClassCount(), pending
 }

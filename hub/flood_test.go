@@ -9,20 +9,21 @@ import (
 	"time"
 
 	"github.com/ctxgate/ctxgate/internal/secret"
+	"github.com/ctxgate/ctxgate/internal/testkit/wait"
 	"github.com/ctxgate/ctxgate/mcp"
 )
 
-// A server that sends 250 notes of 4 KB to 500 sessions that read none of them: each is held once. Who
-// opens a stream then gets them all.
-func TestNotesToManySessions(t *testing.T) {
-	a := newFar(t, "a", mcp.EraLegacy, false)
-	y := start(t, nil, a)
+// 250 notifications of 4 KB for 500 sessions that read none of them are held once each. A session that then opens
+// a stream gets them all.
+func TestNotificationsToManySessions(t *testing.T) {
+	a := newFakeServer(t, "a", mcp.Legacy, false)
+	gw := startGateway(t, nil, a)
 	const count = 500
-	last := y.visit(t, "/mcp/a", mcp.EraLegacy, "{}")
+	last := gw.connect(t, "/mcp/a", mcp.Legacy, "{}")
 	for range count - 1 {
-		// A client of a test is large: what is measured is the gateway.
+		// The clients of the test are large, too: only the gateway is measured.
 		body := `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":` + info + `}}`
-		if g := y.do(t, http.MethodPost, "/mcp/a", strings.NewReader(body), nil); g.status != 200 {
+		if g := gw.do(t, http.MethodPost, "/mcp/a", strings.NewReader(body), nil); g.status != 200 {
 			t.Fatalf("%d %s", g.status, g.body)
 		}
 	}
@@ -35,11 +36,11 @@ func TestNotesToManySessions(t *testing.T) {
 	}
 	before := heap()
 	for n := range 250 {
-		a.push(t, fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/odd","params":{"n":%d,"text":"%s"}}`, n, strings.Repeat("x", 4000)))
+		a.broadcast(t, fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/odd","params":{"n":%d,"text":"%s"}}`, n, strings.Repeat("x", 4000)))
 	}
-	last.listen(t)
+	last.openStream(t)
 	for n := range 250 {
-		if got := last.next(t); !strings.Contains(got.text, fmt.Sprintf(`"n":%d,`, n)) {
+		if got := last.nextMessage(t); !strings.Contains(got.text, fmt.Sprintf(`"n":%d,`, n)) {
 			t.Fatalf("note %d: got %.80s", n, got.text)
 		}
 	}
@@ -50,68 +51,68 @@ func TestNotesToManySessions(t *testing.T) {
 	}
 }
 
-// A session that was evicted keeps its own process: its id makes it again, and it finds what it did.
+// A session that was evicted keeps its own child process: made again from its id, it finds its state there.
 func TestEvictedSessionKeepsItsProcess(t *testing.T) {
 	t.Parallel()
-	a := newFar(t, "a", mcp.EraLegacy, true)
-	y := start(t, func(s *setup) { s.hub.MaxSessions = 4 }, a)
-	first := y.visit(t, "/mcp", mcp.EraLegacy, able)
+	a := newFakeServer(t, "a", mcp.Legacy, true)
+	gw := startGateway(t, func(s *setup) { ownProcesses(s); s.hub.MaxSessions = 4 }, a)
+	first := gw.connect(t, "/mcp", mcp.Legacy, allCapabilities)
 	first.tools(t)
-	first.ask(t, mcp.ToolsCall, `{"name":"a::x"}`)
-	eventually(t, "process of the client", func() bool { return len(a.programs()) == 2 })
-	mine := a.programs()[1]
+	first.callResult(t, mcp.ToolsCall, `{"name":"a::x"}`)
+	wait.For(t, "process of the client", func() bool { return len(a.childPIDs()) == 2 })
+	mine := a.childPIDs()[1]
 	for range 20 {
-		if g := y.visit(t, "/mcp", mcp.EraLegacy, "{}").call(t, mcp.Ping, `{}`); g.status != 200 {
+		if g := gw.connect(t, "/mcp", mcp.Legacy, "{}").call(t, mcp.Ping, `{}`); g.status != 200 {
 			t.Fatalf("a newcomer: %d %s", g.status, g.body)
 		}
 	}
-	if n, _, _ := y.door.Held(); n != 2 { // one caller has half of them
+	if n, _, _ := gw.hub.Counts(); n != 2 { // one caller has half of them
 		t.Errorf("%d sessions are held", n)
 	}
-	if got := first.ask(t, mcp.ToolsCall, `{"name":"a::x"}`); got[0] == '!' {
+	if got := first.callResult(t, mcp.ToolsCall, `{"name":"a::x"}`); got[0] == '!' {
 		t.Errorf("got %s", got)
 	}
-	if n := len(a.programs()); n != 2 || !alive(mine) {
+	if n := len(a.childPIDs()); n != 2 || !alive(mine) {
 		t.Errorf("there were %d processes, and the client's own is alive: %v", n, alive(mine))
 	}
 }
 
-// A session whose stream is open is not evicted, and goes on to hear.
-func TestListeningSessionIsNotEvicted(t *testing.T) {
+// A session whose stream is open is not evicted, and goes on to get notifications.
+func TestSessionWithStreamIsNotEvicted(t *testing.T) {
 	t.Parallel()
-	a := newFar(t, "a", mcp.EraLegacy, false)
-	y := start(t, func(s *setup) { s.hub.MaxSessions = 4 }, a)
-	c := y.visit(t, "/mcp/a", mcp.EraLegacy, "{}")
-	c.listen(t)
-	a.push(t, `{"jsonrpc":"2.0","method":"notifications/first"}`)
-	c.next(t) // the stream is open
+	a := newFakeServer(t, "a", mcp.Legacy, false)
+	gw := startGateway(t, func(s *setup) { s.hub.MaxSessions = 4 }, a)
+	c := gw.connect(t, "/mcp/a", mcp.Legacy, "{}")
+	c.openStream(t)
+	a.broadcast(t, `{"jsonrpc":"2.0","method":"notifications/first"}`)
+	c.nextMessage(t) // the stream is open
 	for range 10 {
-		y.visit(t, "/mcp", mcp.EraLegacy, "{}")
+		gw.connect(t, "/mcp", mcp.Legacy, "{}")
 	}
-	a.push(t, `{"jsonrpc":"2.0","method":"notifications/second"}`)
-	if n := c.next(t); !strings.Contains(n.text, "notifications/second") {
+	a.broadcast(t, `{"jsonrpc":"2.0","method":"notifications/second"}`)
+	if n := c.nextMessage(t); !strings.Contains(n.text, "notifications/second") {
 		t.Errorf("got %s", n.text)
 	}
 }
 
-// One caller cannot open all streams of the newer era: half of them are for others.
+// One caller cannot open all listen streams: half of them are for others.
 func TestStreamsHaveAShareForEachCaller(t *testing.T) {
 	t.Parallel()
-	y := start(t, func(s *setup) { s.hub.MaxSessions = 4 }, newFar(t, "a", mcp.EraModern, false))
-	c := y.visit(t, "/mcp", mcp.EraModern, "{}")
-	stop := c.hear(t, `{"toolsListChanged":true}`)
-	defer c.hear(t, `{"toolsListChanged":true}`)()
-	g := c.call(t, mcp.Listen, `{"notifications":{}}`)
+	gw := startGateway(t, func(s *setup) { s.hub.MaxSessions = 4 }, newFakeServer(t, "a", mcp.Modern, false))
+	c := gw.connect(t, "/mcp", mcp.Modern, "{}")
+	stop := c.listenFor(t, `{"toolsListChanged":true}`)
+	defer c.listenFor(t, `{"toolsListChanged":true}`)()
+	g := c.call(t, mcp.SubscriptionsListen, `{"notifications":{}}`)
 	if !strings.Contains(g.body, "max_sessions = 4") || !strings.Contains(g.body, "share") {
 		t.Errorf("got %d %s", g.status, g.body)
 	}
 	stop()
-	eventually(t, "room for another stream", func() bool {
-		one := newClient(t, mcp.EraModern, "{}")
-		one.yard, one.path = y, "/mcp"
-		_, reply := one.begin(t, mcp.Listen, `{"notifications":{}}`)
+	wait.For(t, "room for another stream", func() bool {
+		one := newClient(t, mcp.Modern, "{}")
+		one.gateway, one.path = gw, "/mcp"
+		_, reply := one.startCall(t, mcp.SubscriptionsListen, `{"notifications":{}}`)
 		select {
-		case <-one.notes: // it is acknowledged
+		case <-one.received: // it is acknowledged
 			return true
 		case <-reply:
 			return false
@@ -122,42 +123,42 @@ func TestStreamsHaveAShareForEachCaller(t *testing.T) {
 	})
 }
 
-// A8: a stream that was opened with a token is closed when a reload replaces the token, in either era; a
+// A8: a stream that was opened with a token is closed when a reload replaces the token, in either protocol; a
 // reload that keeps the token leaves it open, and the new token opens another.
 func TestStreamsEndWithTheirToken(t *testing.T) {
 	t.Parallel()
-	a := newFar(t, "a", mcp.EraLegacy, false)
-	y := start(t, guarded, a)
-	open := func(bearer string) (old *client, end <-chan got, newer <-chan got) {
-		old = newClient(t, mcp.EraLegacy, "{}")
-		old.yard, old.path = y, "/mcp/a"
-		old.header.Set("Authorization", bearer)
-		old.initialize(t, mcp.V20251125)
-		_, end = old.listen(t)
-		one := newClient(t, mcp.EraModern, "{}")
-		one.yard, one.path, one.header = y, "/mcp", old.header.Clone()
-		_, newer = one.begin(t, mcp.Listen, `{"notifications":{"toolsListChanged":true}}`)
-		if n := one.next(t); !strings.Contains(n.text, mcp.Acknowledged) {
+	a := newFakeServer(t, "a", mcp.Legacy, false)
+	gw := startGateway(t, requireToken, a)
+	open := func(bearer string) (legacy *client, end <-chan httpReply, listening <-chan httpReply) {
+		legacy = newClient(t, mcp.Legacy, "{}")
+		legacy.gateway, legacy.path = gw, "/mcp/a"
+		legacy.header.Set("Authorization", bearer)
+		legacy.initialize(t, mcp.V20251125)
+		_, end = legacy.openStream(t)
+		one := newClient(t, mcp.Modern, "{}")
+		one.gateway, one.path, one.header = gw, "/mcp", legacy.header.Clone()
+		_, listening = one.startCall(t, mcp.SubscriptionsListen, `{"notifications":{"toolsListChanged":true}}`)
+		if n := one.nextMessage(t); !strings.Contains(n.text, mcp.NotifySubscriptionsAcknowledged) {
 			t.Errorf("got %s", n.text)
 		}
-		a.push(t, `{"jsonrpc":"2.0","method":"notifications/odd"}`)
-		old.nextOf(t, "notifications/odd")
-		return old, end, newer
+		a.broadcast(t, `{"jsonrpc":"2.0","method":"notifications/odd"}`)
+		legacy.nextOfMethod(t, "notifications/odd")
+		return legacy, end, listening
 	}
-	old, end, newer := open("Bearer right")
-	y.apply(func(s *setup) { s.hub.PageSize++ })
-	a.push(t, `{"jsonrpc":"2.0","method":"notifications/odd"}`)
-	old.nextOf(t, "notifications/odd")
+	legacy, end, listening := open("Bearer right")
+	gw.reload(func(s *setup) { s.hub.PageSize++ })
+	a.broadcast(t, `{"jsonrpc":"2.0","method":"notifications/odd"}`)
+	legacy.nextOfMethod(t, "notifications/odd")
 	select {
-	case <-newer:
+	case <-listening:
 		t.Error("a stream was closed by a reload that keeps its token")
 	default:
 	}
-	y.apply(func(s *setup) { s.auth.Token = secret.Literal("other") })
-	wait(t, end, "the end of a session's stream")
-	wait(t, newer, "the end of a stream of the newer era")
-	old.header.Set("Authorization", "Bearer right")
-	if _, again := old.listen(t); wait(t, again, "a refusal").status != http.StatusUnauthorized {
+	gw.reload(func(s *setup) { s.auth.Token = secret.Literal("other") })
+	receiveWithin(t, end, "the end of a session's stream")
+	receiveWithin(t, listening, "the end of a listen stream")
+	legacy.header.Set("Authorization", "Bearer right")
+	if _, again := legacy.openStream(t); receiveWithin(t, again, "a refusal").status != http.StatusUnauthorized {
 		t.Error("the old token opened a stream")
 	}
 	open("Bearer other")

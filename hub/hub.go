@@ -1,226 +1,135 @@
-// Package hub is the MCP door. It joins many servers into one, in either era of the protocol, and
-// shortens what would flood a client's context.
+// Package hub is the MCP endpoint. It joins many servers into one and shortens what would flood a client's
+// context.
 //
-// The doors: /mcp is all servers, /mcp/{server} one of them under its own names, both over
-// Streamable HTTP; [Hub.ServeStdio] is the same on stdin and stdout; and
-// /api/mcp-gateway/{server}/rpc takes one JSON-RPC message for a named server.
+// Endpoints: /mcp is all servers and /mcp/{server} one of them under its own names, both over Streamable HTTP;
+// [Hub.ServeStdio] is the same on stdin and stdout; /api/mcp-gateway/{server}/rpc relays one JSON-RPC message
+// to a named server.
 //
-// Path through the files: hub.go holds the parts, request.go is a client's request in no era's
-// dress, serve.go the table of methods, call.go ★ the straight line of one call, route.go which server
-// is meant; shelf.go and offer.go read what servers offer, catalog.go lays it out under names.go's
-// names, list.go pages it; park.go takes a server's question to the client that caused it; apply.go
-// is a reload; subscribe.go, events.go and shown.go tell clients what changed. http.go, stream.go and stdio.go are the
-// doors, modern.go and legacy.go the two eras at them (legacy.go, session.go and sessions.go, the table of
-// sessions, go when the older era does; message.go is what waits for several of them at once and streams.go what is open
-// for long); relay.go is the gateway of one message, recover.go the tool that reads back, own.go the
-// servers that are part of the gateway, policy.go says how a tool's strings are cut, focus.go by
-// what a call looks for, errors.go what a failure looks like.
+// Path through the files: http.go and stdio.go take messages, request.go is a request independent of the protocol
+// revision, methods.go the table of methods, call.go ★ the straight line of one call, route.go finds the server in
+// the catalog (package hub/catalog), stream.go and errors.go write the answer. listen.go and subscriptions.go notify
+// clients of changes. relay.go relays single messages, builtin.go calls the servers that are part of the gateway,
+// recover.go is the tool that reads originals back, policy.go decides how a tool's strings are shortened and goal.go
+// takes the goal out of a call. plan.go is a configuration in force, and its reload. legacy.go is what the hub needs
+// of package hub/legacy, which serves the revisions up to 2025-11-25.
 //
-// Invariants: a request is read once, strictly; of what it says only names, protocol metadata and
-// the proxy member differ on the far side, and of a reply only what was cut, the id, and what the
-// client's era wants said. Every request passes admit, whatever its era and door. What a server
-// asks reaches the client that caused it or nobody. A list never waits for a server that is
-// known to be slow. Every failure is a JSON-RPC error that carries the request's id.
+// Invariants: a request is parsed once, strictly. Of a request only names, protocol metadata and the proxy member
+// differ upstream; of a reply only what was cut, the id, and what the client's revision requires. Every request
+// passes Admit, whatever its revision and endpoint. A server's request reaches the client that caused it or none. A
+// list never waits for a server that is known to be slow. Every failure is a JSON-RPC error with the request's id.
 package hub
 
 import (
-	"cmp"
 	"context"
 	"net/http"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/ctxgate/ctxgate/auth"
 	"github.com/ctxgate/ctxgate/fault"
-	"github.com/ctxgate/ctxgate/front"
+	"github.com/ctxgate/ctxgate/hub/catalog"
 	"github.com/ctxgate/ctxgate/internal/membudget"
-	"github.com/ctxgate/ctxgate/internal/seal"
+	"github.com/ctxgate/ctxgate/jsonscan"
 	"github.com/ctxgate/ctxgate/limit"
 	"github.com/ctxgate/ctxgate/mcp"
 	"github.com/ctxgate/ctxgate/meter"
 	"github.com/ctxgate/ctxgate/recall"
+	"github.com/ctxgate/ctxgate/rpc"
 	"github.com/ctxgate/ctxgate/upstream"
 )
 
-// Hub is the door and the servers behind it. What a configuration decides is in its plan, which
-// a reload replaces; sessions, streams and what servers offer outlive it.
+// Hub is the endpoint and the servers behind it. What a configuration decides is in its plan, which a reload
+// replaces; sessions, streams and the catalog outlive it.
 type Hub struct {
 	deps   Deps
 	recall *recall.Recall
 	meter  *meter.Meter
-	plan   atomic.Pointer[plan]
+	plan   atomic.Pointer[Plan]
 
-	sessionSeal *seal.Sealer
-	stateSeal   *seal.Sealer
+	catalog       *catalog.Cache
+	installs      *upstream.InstallQueue
+	legacy        Legacy
+	methods       map[string]Method
+	serverScopes  serverScopes
+	streams       openStreams
+	listenStreams listenStreams
+	watchers      watchers
+	stdioCount    atomic.Int64 // connections of ServeStdio so far
+	clients       clientList
 
-	shelves  shelves
-	sessions sessions
-	notes    notes
-	streams  streams
-	listens  listens
-	lot      lot
-	subs     subscriptions
 	closing  chan struct{}
-	once     sync.Once
-	applying sync.Mutex
-	wanted   *plan          // that of the last reload, which may still have servers to wait for
+	once     sync.Once      // closes closing
+	applying sync.Mutex     // held while a configuration is put into force; guards wanted and single
+	wanted   *Plan          // of the last reload, which may still wait for servers
+	single   *singleClient  // nil before the client is known, and where there are many
 	retiring sync.WaitGroup // servers that a reload replaced
 }
 
-// Deps is what a Hub is made of.
-type Deps struct {
-	Transport http.RoundTripper
-	Recall    *recall.Recall
-	Meter     *meter.Meter
-	Budget    *membudget.Budget
-	Limiter   *limit.Limiter // of all doors; nil: nobody is limited
-	Secret    []byte         // the root of session tokens
-	Env       []string       // the gateway's environment, of which programs get a part
-	Sole      bool           // there is one client only, on stdin and stdout
-	Token     string         // that the process was started with, which stands for its client's; "" for none
-	Own       []Own          // servers that are part of the gateway
-	Version   string
+// singleClient is the only client of a hub on stdin and stdout.
+type singleClient struct {
+	client mcp.Client
+	peer   upstream.Peer
+}
 
-	// MayRead says whether a caller may read back what came from an origin, at the door of all
-	// servers. Nil: what came from servers that are there.
+// Deps is what a Hub needs.
+type Deps struct {
+	Transport    http.RoundTripper
+	Recall       *recall.Recall
+	Meter        *meter.Meter
+	Budget       *membudget.Budget
+	Limiter      *limit.Limiter // shared by all endpoints; nil: no limits
+	Secret       []byte         // from which the keys of session ids are derived
+	Env          []string       // the gateway's environment, of which child processes get a part
+	SingleClient bool           // the only client is on stdin and stdout
+	Builtins     []Builtin      // servers that are part of the gateway
+	Version      string
+
+	// LoadFacts and SaveFacts keep what is found out about servers for the next process of the gateway, under a key.
+	// Nil: nothing is kept.
+	LoadFacts func(key string) string
+	SaveFacts func(key, facts string)
+
+	// Legacy makes what serves the revisions up to 2025-11-25. Nil: they are refused.
+	Legacy func(*Hub) (Legacy, error)
+
+	// MayRead reports whether a caller may read back what came from an origin, at the endpoint of all
+	// servers. Nil: what came from servers that are configured.
 	MayRead func(auth.Caller, recall.Origin) bool
 }
 
-// Settings is the part of the configuration that a hub needs.
-type Settings struct {
-	Hub      Config
-	HTTP     front.HTTP
-	Auth     auth.Config
-	Upstream upstream.Config
-}
-
-// plan is everything that one configuration decides. A request is decided under one plan.
-type plan struct {
-	Settings
-	gate    *auth.Gate
-	rules   rules
-	routes  []route
-	order   []*upstream.Remote
-	remotes map[string]*upstream.Remote
-	prefix  map[string]string        // when names of a server carry its id: always, auto or never
-	raw     map[string]*upstream.RPC // servers of plain JSON-RPC, for messages that go as they came
-	owns    []*own                   // servers that are part of the gateway, in their order
-	own     map[string]*own          // and by id
-	users   atomic.Int64             // requests that are being decided under it
-}
-
-// enter gives the plan under which a request is decided, and a function to give it back: the
-// servers of a plan are not closed while somebody may be about to call them.
-func (h *Hub) enter() (*plan, func()) {
-	for {
-		p := h.plan.Load()
-		p.users.Add(1)
-		if h.plan.Load() == p {
-			return p, sync.OnceFunc(func() { p.users.Add(-1) })
-		}
-		p.users.Add(-1)
-	}
-}
-
-// New builds the door from a valid configuration. Servers are started by Start, or by the first
-// client where there is only one.
+// New builds the endpoint from a valid configuration. Servers are started by Start, or by the first
+// request where there is a single client.
 func New(s Settings, d Deps) (*Hub, error) {
-	h := &Hub{deps: d, recall: d.Recall, meter: d.Meter, closing: make(chan struct{})}
-	var err error
-	if h.sessionSeal, err = seal.New(d.Secret, "session"); err != nil {
-		return nil, err
+	h := &Hub{deps: d, recall: d.Recall, meter: d.Meter, installs: upstream.NewInstallQueue(), closing: make(chan struct{}), watchers: watchers{all: map[watched][]*watcher{}}}
+	h.catalog = catalog.NewCache(catalog.Deps{
+		Layout: func() *catalog.Layout { return &h.plan.Load().Layout },
+		Budget: d.Budget, Closing: h.closing, Changed: h.notifyListChanged,
+	})
+	h.legacy = noLegacy{h}
+	if d.Legacy != nil {
+		var err error
+		if h.legacy, err = d.Legacy(h); err != nil {
+			return nil, err
+		}
 	}
-	if h.stateSeal, err = seal.New(d.Secret, "request state"); err != nil {
-		return nil, err
-	}
-	h.shelves.init(h)
-	h.sessions.init()
-	h.lot.init()
-	h.subs.init()
+	h.methods = h.methodTable()
 	h.plan.Store(h.newPlan(s, nil))
 	return h, nil
 }
 
-// Start starts the servers. A hub with one client starts them when it comes.
+// Start starts the servers. With a single client they are started by its first request.
 func (h *Hub) Start() {
-	if h.deps.Sole {
+	if h.deps.SingleClient {
 		return
 	}
-	p := h.plan.Load()
-	h.start(p)
-	h.shelves.of(&request{plan: p, client: mcp.Client{Capabilities: []byte("{}")}}) // begin to read what they offer
-	go h.tidy()
+	h.startServers(h.plan.Load())
+	h.catalog.ClassOf(upstream.Caller{Client: mcp.Client{Capabilities: []byte("{}")}}) // starts to read their lists
+	go h.sweepRegularly()
 }
 
-// newPlan makes a plan; servers of the old one that are the same are taken over as they are.
-func (h *Hub) newPlan(s Settings, old *plan) *plan {
-	p := &plan{
-		Settings: s, gate: auth.New(s.Auth), rules: compile(s.Hub),
-		remotes: map[string]*upstream.Remote{}, raw: map[string]*upstream.RPC{}, prefix: map[string]string{},
-	}
-	for _, r := range s.Hub.Notifications {
-		p.routes = append(p.routes, route{newGlob(r.Method), r.Servers})
-	}
-	for _, entry := range s.Upstream.Servers {
-		h.meter.Server(entry.ID)
-		r := h.remote(entry, s, old)
-		p.order = append(p.order, r)
-		p.remotes[entry.ID] = r
-		p.prefix[entry.ID] = cmp.Or(entry.Prefix, s.Hub.Naming.Prefix)
-		if entry.RPC != "" {
-			p.raw[entry.ID] = upstream.NewRPC(entry, s.Upstream, h.deps.Transport)
-		}
-	}
-	p.addOwn(h.deps)
-	return p
-}
-
-func (h *Hub) remote(entry upstream.Server, s Settings, old *plan) *upstream.Remote {
-	if old != nil {
-		if r := old.remotes[entry.ID]; r != nil && r.Same(entry, s.Upstream) {
-			return r
-		}
-	}
-	return upstream.NewRemote(entry, s.Upstream, upstream.Deps{
-		Transport: h.deps.Transport, Listener: h, Budget: h.deps.Budget, Env: h.deps.Env,
-		Limits: func() (depth, chars int) {
-			p := h.plan.Load()
-			return p.Hub.MaxDepth, p.rules.least
-		},
-		Count: func(error) { h.meter.Restart(entry.ID) },
-	})
-}
-
-// End tells everybody who holds a stream that it ends. Calls under way go on.
-func (h *Hub) End() { h.once.Do(func() { close(h.closing) }) }
-
-// Close ends the servers.
-func (h *Hub) Close() {
-	h.End()
-	h.applying.Lock()
-	defer h.applying.Unlock()
-	plans := []*plan{h.plan.Load()}
-	if h.wanted != nil { // its servers may not have come into force
-		plans = append(plans, h.wanted)
-	}
-	var wg sync.WaitGroup
-	for _, p := range plans {
-		for _, r := range p.order {
-			wg.Go(r.Close)
-		}
-	}
-	wg.Wait()
-	h.retiring.Wait()
-	h.sessions.close()
-	h.notes.release()
-	h.lot.close()
-	h.shelves.forget()
-}
-
-// tidy ends what nobody uses any more.
-func (h *Hub) tidy() {
+// sweepRegularly ends what has been idle for too long, and refreshes the catalog.
+func (h *Hub) sweepRegularly() {
 	t := time.NewTicker(30 * time.Second)
 	defer t.Stop()
 	for {
@@ -228,59 +137,112 @@ func (h *Hub) tidy() {
 		case <-h.closing:
 			return
 		case now := <-t.C:
-			h.sessions.sweep(now)
-			h.lot.sweep(now)
-			h.shelves.refresh()
+			h.legacy.Sweep(now)
+			h.catalog.Refresh()
 		}
 	}
 }
 
-// Routes mounts the door.
+// EndStreams ends all streams that have no end of their own. Calls in flight go on.
+func (h *Hub) EndStreams() { h.once.Do(func() { close(h.closing) }) }
+
+// Close stops the servers.
+func (h *Hub) Close() {
+	h.EndStreams()
+	h.applying.Lock()
+	defer h.applying.Unlock()
+	plans := []*Plan{h.plan.Load()}
+	if h.wanted != nil { // its servers may not have come into force
+		plans = append(plans, h.wanted)
+	}
+	var wg sync.WaitGroup
+	for _, p := range plans {
+		for _, r := range p.Servers {
+			wg.Go(r.Close)
+		}
+	}
+	wg.Wait()
+	h.retiring.Wait()
+	h.legacy.Close()
+	h.serverScopes.mu.Lock()
+	defer h.serverScopes.mu.Unlock()
+	for _, scope := range h.serverScopes.scopes {
+		scope.Release()
+	}
+	h.catalog.Close()
+}
+
+// Routes mounts the endpoints.
 func (h *Hub) Routes(mux *http.ServeMux) {
 	mux.HandleFunc("POST /api/mcp-gateway/{server}/rpc", h.serveRPC)
-	mux.HandleFunc("/api/mcp-gateway/{server}/rpc", notPOST)
+	mux.HandleFunc("/api/mcp-gateway/{server}/rpc", refuseMethod)
 	for _, path := range []string{"/mcp", "/mcp/{server}"} {
 		mux.HandleFunc(path, h.serveMCP)
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		Refuse(w, r, fault.New(fault.NotFound, "there is nothing at this path"))
+		WriteError(w, r, fault.New(fault.NotFound, "there is nothing at this path"))
 	})
 }
 
-// admit is asked once for every request and notification, whatever its method, era and door. A
-// cancellation counts and is always heeded: it ends work.
-func (h *Hub) admit(_ *plan, req *request) error {
-	err := h.deps.Limiter.Admit(req.who.Subject())
-	if req.IsNotification() && req.Method == mcp.Cancelled {
+// Admit is called once for every request and notification, whatever its method, revision and endpoint. A
+// cancellation counts, but is always obeyed: it ends work.
+func (h *Hub) Admit(req *Request) error {
+	h.clients.noteRequest(req, time.Now())
+	err := h.deps.Limiter.Admit(req.Caller.Subject())
+	if req.IsNotification() && req.Method == mcp.NotifyCancelled {
 		return nil
 	}
 	return err
 }
 
-// route is a kind of notification and the servers that get it.
-type route struct {
-	method  glob
-	servers []string
-}
+// Catalog returns what the servers offer.
+func (h *Hub) Catalog() *catalog.Cache { return h.catalog }
 
-// notified are the servers that get a kind of notification of clients (A7).
-func (p *plan) notified(method string) []*upstream.Remote {
-	for _, r := range p.routes {
-		if r.method.match(method) {
-			return slices.DeleteFunc(slices.Clone(p.order), func(s *upstream.Remote) bool { return !slices.Contains(r.servers, s.ID()) })
-		}
-	}
-	return p.order
-}
+// Deps returns what the hub was made with.
+func (h *Hub) Deps() Deps { return h.deps }
 
-// ask is a request of our own to a server.
-func ask(ctx context.Context, l *upstream.Lane, call *upstream.Call) (mcp.Result, error) {
-	m, err := l.Call(ctx, call)
+// Closing returns a channel that is closed when the hub stops.
+func (h *Hub) Closing() <-chan struct{} { return h.closing }
+
+// The hub is the upstream.EventHandler of its servers.
+
+// ListChanged reads the lists of a server again.
+func (h *Hub) ListChanged(l *upstream.ManagedConn, _ rpc.Message) { h.catalog.ListsChanged(l) }
+
+// ResourceUpdated notifies the watchers of a resource.
+func (h *Hub) ResourceUpdated(l *upstream.ManagedConn, note rpc.Message) {
+	params, err := jsonscan.ReadFields(note.Body, note.Params)
 	if err != nil {
-		return mcp.Result{}, err
+		return
 	}
-	if m.IsError {
-		return mcp.Result{}, fault.New(fault.BadReply, "the server refused "+call.Method)
+	h.watchers.notify(watched{l, params.Text("uri")}, &ResourceUpdate{hub: h, server: l.ServerID(), note: note})
+}
+
+// Notified takes a notification that belongs to no call (A7). A modern client asks for each kind of notification
+// that it wants, so only legacy clients get it.
+func (h *Hub) Notified(l *upstream.ManagedConn, note rpc.Message) {
+	if l.IsShared() {
+		h.legacy.ServerNotification(l.ServerID(), note)
 	}
-	return mcp.ReadResult(m)
+}
+
+// StateChanged takes note that a connection to a server came up or went down.
+func (h *Hub) StateChanged(l *upstream.ManagedConn, up bool) {
+	if l.IsShared() {
+		h.meter.SetServerUp(l.ServerID(), up)
+	}
+	if up {
+		h.catalog.ServerUp(l)
+	} else {
+		h.catalog.ServerDown(l)
+	}
+}
+
+// AwaitServers waits until every server has been tried once and its lists are read, or ctx ends.
+func (h *Hub) AwaitServers(ctx context.Context) {
+	p := h.plan.Load()
+	for _, r := range p.Servers {
+		r.AwaitFirstAttempt(ctx.Done())
+	}
+	h.catalog.Wait(ctx, upstream.Caller{Client: mcp.Client{Capabilities: []byte("{}")}}, &p.Layout)
 }

@@ -9,21 +9,23 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ctxgate/ctxgate/hub"
+	"github.com/ctxgate/ctxgate/internal/testkit/wait"
 	"github.com/ctxgate/ctxgate/mcp"
 )
 
-// stalled is a server that does not answer its greeting until the test lets it. The reply to a client's
-// initialize waits a while for it.
-func stalled(t *testing.T, id string) (f *far, free func()) {
+// newStalledServer returns a server that does not answer its handshake until the test releases it. The reply to a
+// client's initialize waits a while for it.
+func newStalledServer(t *testing.T, id string) (f *fakeServer, free func()) {
 	t.Helper()
 	let := make(chan struct{})
-	f = newFar(t, id, mcp.EraModern, false)
-	answer := f.acts[mcp.Discover]
-	f.on(mcp.Discover, func(c *turn) string {
+	f = newFakeServer(t, id, mcp.Modern, false)
+	answer := f.handlers[mcp.ServerDiscover]
+	f.handle(mcp.ServerDiscover, func(c *serverCall) string {
 		select {
 		case <-let:
 			return answer(c)
-		case <-c.over:
+		case <-c.done:
 			return ""
 		}
 	})
@@ -35,20 +37,22 @@ const (
 	aNote     = `{"jsonrpc":"2.0","method":"notifications/odd","params":{"n":1}}`
 )
 
-// On stdio nothing but the answer to a ping is written before the reply to initialize: no notification
-// and no reply to a request that came behind it. A server's question waits for the client to go on.
+// On stdio only the reply to a ping is written before the reply to initialize: no notification and no reply to a
+// later request. A server's request waits for the client to follow up.
 func TestStdioInitializeIsAnsweredFirst(t *testing.T) {
 	t.Parallel()
-	a := newFar(t, "a", mcp.EraLegacy, true).on(mcp.ToolsCall, func(c *turn) string {
+	a := newFakeServer(t, "a", mcp.Legacy, true).handle(mcp.ToolsCall, func(c *serverCall) string {
 		c.send(`{"jsonrpc":"2.0","method":"notifications/during","params":{}}`)
 		return `{"content":[]}`
 	})
-	slow, free := stalled(t, "slow")
-	y := build(t, nil, true, a, slow)
+	slow, free := newStalledServer(t, "slow")
+	gw := buildGateway(t, nil, true, a, slow)
 	theirs, ours := pipes(t)
 	back, out := pipes(t)
 	ended := make(chan error, 1)
-	go func() { ended <- y.door.ServeStdio(context.Background(), theirs, out) }()
+	go func() {
+		ended <- gw.hub.ServeStdio(context.Background(), theirs, out, hub.StdioOptions{Token: gw.setup.token})
+	}()
 	in := bufio.NewReader(back)
 	next := func() string {
 		t.Helper()
@@ -60,21 +64,21 @@ func TestStdioInitializeIsAnsweredFirst(t *testing.T) {
 	}
 	write := func(messages ...string) { _, _ = io.WriteString(ours, strings.Join(messages, "\n")+"\n") }
 	write(
-		`{"jsonrpc":"2.0","id":"init","method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":`+able+`,"clientInfo":`+info+`}}`,
+		`{"jsonrpc":"2.0","id":"init","method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":`+allCapabilities+`,"clientInfo":`+info+`}}`,
 		`{"jsonrpc":"2.0","id":"ping","method":"ping"}`,
 	)
 	if got := next(); !strings.Contains(got, `"id":"ping"`) {
 		t.Errorf("a ping waits: %s", got)
 	}
-	a.await(t, mcp.Initialized, 1)
-	a.push(t, aNote)
-	a.push(t, aQuestion)
+	a.awaitMessage(t, mcp.NotifyInitialized, 1)
+	a.broadcast(t, aNote)
+	a.broadcast(t, aQuestion)
 	write(`{"jsonrpc":"2.0","id":"call","method":"tools/call","params":{"name":"a::x"}}`)
 	if got := next(); !strings.Contains(got, `"id":"init"`) {
 		t.Fatalf("before the reply to initialize came %s", got)
 	}
 	free()
-	var rest string // the call is a request: from then on the client may be asked as well
+	var rest string // the call is a request: from then on the client may be sent requests, too
 	for range 4 {
 		rest += next()
 	}
@@ -91,40 +95,40 @@ func TestStdioInitializeIsAnsweredFirst(t *testing.T) {
 	out.Close()
 }
 
-// A question that belongs to no call is put to a client when it has said that it is initialized, or makes
-// a request, and not before; what merely tells it something comes as soon as it listens.
-func TestQuestionsWaitForInitialized(t *testing.T) {
+// A server's request that belongs to no call is sent once the client has sent notifications/initialized, or makes a
+// request; a notification is sent as soon as the client opens a stream.
+func TestServerRequestsWaitForInitialized(t *testing.T) {
 	t.Parallel()
 	for name, goOn := range map[string]func(t *testing.T, c *client){
-		"initialized": func(t *testing.T, c *client) { c.tell(t, `{"jsonrpc":"2.0","method":"notifications/initialized"}`) },
-		"a request":   func(t *testing.T, c *client) { c.ask(t, mcp.ToolsList, `{}`) },
+		"initialized": func(t *testing.T, c *client) { c.notify(t, `{"jsonrpc":"2.0","method":"notifications/initialized"}`) },
+		"a request":   func(t *testing.T, c *client) { c.callResult(t, mcp.ToolsList, `{}`) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			a := newFar(t, "a", mcp.EraLegacy, true)
-			c := newClient(t, mcp.EraLegacy, able)
-			c.yard, c.path = start(t, nil, a), "/mcp"
+			a := newFakeServer(t, "a", mcp.Legacy, true)
+			c := newClient(t, mcp.Legacy, allCapabilities)
+			c.gateway, c.path = startGateway(t, ownProcesses, a), "/mcp"
 			g := c.call(t, mcp.Initialize, fmt.Sprintf(`{"protocolVersion":"2025-11-25","capabilities":%s,"clientInfo":%s}`, c.caps, c.info))
 			c.session = g.head.Get(mcp.HeaderSession)
-			stop, _ := c.listen(t)
+			stop, _ := c.openStream(t)
 			defer stop()
-			a.await(t, mcp.Initialized, 2) // everybody's program and the client's own
-			a.push(t, aQuestion)
-			a.push(t, aNote)
-			// Of its own program: what everybody's says is for those that have called it.
-			if got := c.next(t); strings.Contains(got.text, "roots/list") {
+			a.awaitMessage(t, mcp.NotifyInitialized, 2) // the shared child process and the client's own
+			a.broadcast(t, aQuestion)
+			a.broadcast(t, aNote)
+			// From its own child process: notifications of the shared one are for clients that have called it.
+			if got := c.nextMessage(t); strings.Contains(got.text, "roots/list") {
 				t.Fatalf("it was asked too early: %s", got.text)
 			}
-			c.ask(t, mcp.Ping, `{}`)
-			c.quiet(t, 50*time.Millisecond)
+			c.callResult(t, mcp.Ping, `{}`)
+			c.expectSilence(t, 50*time.Millisecond)
 			goOn(t, c)
-			c.answer(t, c.nextOf(t, mcp.RootsList), `{"roots":[]}`)
-			eventually(t, "answer at the server", func() bool { return strings.Contains(fmt.Sprint(raws(a.got(""))), `"roots":[]`) })
+			c.answer(t, c.nextOfMethod(t, mcp.RootsList), `{"roots":[]}`)
+			wait.For(t, "answer at the server", func() bool { return strings.Contains(fmt.Sprint(rawMessages(a.messagesOf(""))), `"roots":[]`) })
 		})
 	}
 }
 
-func raws(turns []*turn) (out []string) {
+func rawMessages(turns []*serverCall) (out []string) {
 	for _, c := range turns {
 		out = append(out, c.raw)
 	}

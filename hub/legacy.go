@@ -1,215 +1,127 @@
 package hub
 
 import (
-	"bytes"
 	"context"
-	"errors"
 	"net/http"
+	"time"
 
-	"github.com/ctxgate/ctxgate/auth"
 	"github.com/ctxgate/ctxgate/fault"
-	"github.com/ctxgate/ctxgate/front"
-	"github.com/ctxgate/ctxgate/jsonscan"
+	"github.com/ctxgate/ctxgate/hub/catalog"
 	"github.com/ctxgate/ctxgate/mcp"
 	"github.com/ctxgate/ctxgate/rpc"
+	"github.com/ctxgate/ctxgate/upstream"
 )
 
-// This file and session.go are the older era at the doors: what begins with initialize. They go
-// when it does.
+// Legacy serves the protocol revisions that begin with initialize, up to 2025-11-25: their clients, and what
+// modern clients need to call their servers. Package hub/legacy implements it; without it those
+// revisions are refused.
+type Legacy interface {
+	// Versions lists the revisions that are served.
+	Versions() []string
 
-// postLegacy serves one message of the older era. A client that leaves does not cancel.
-func (h *Hub) postLegacy(w http.ResponseWriter, r *http.Request, req *request, body []byte, isReply bool) {
-	req.era = mcp.EraLegacy
-	if req.Method == mcp.Initialize && !isReply {
-		h.initializeHTTP(w, r, req)
-		return
-	}
-	held, err := h.sessionOf(r, req)
-	if err != nil {
-		h.refuseHTTP(w, r, mcp.EraLegacy, sessionStatus(err), req.ID, err)
-		return
-	}
-	defer h.sessions.release(held)
-	req.join(held)
-	switch {
-	case isReply:
-		h.takeReply(held, body)
-		w.WriteHeader(http.StatusAccepted)
-	case req.IsNotification():
-		if err := h.admit(req.plan, req); err != nil {
-			h.refuseHTTP(w, r, mcp.EraLegacy, 0, rpc.ID{}, err)
-			return
-		}
-		h.heed(req)
-		w.WriteHeader(http.StatusAccepted)
-	default:
-		s := newStream(w, r, req.plan.HTTP)
-		req.peer = &waiter{hub: h, req: req, out: s}
-		ctx, done := held.begin(context.WithoutCancel(r.Context()), req.ID)
-		defer done()
-		h.answerHTTP(ctx, w, s, req)
-	}
+	// Methods is the methods that only legacy clients have.
+	Methods() map[string]Method
+
+	// ServePost serves one message of a legacy client: a request, a notification, or the reply to a server's
+	// request.
+	ServePost(w http.ResponseWriter, r *http.Request, req *Request, body []byte, isReply bool)
+
+	// ServeBatch serves an array of messages.
+	ServeBatch(w http.ResponseWriter, r *http.Request, p *Plan, body []byte)
+
+	// ServeSession serves GET and DELETE: the stream of a session, and its end.
+	ServeSession(w http.ResponseWriter, r *http.Request)
+
+	// OpenStdio opens the session of a client on byte streams. It must be closed. callerKey is "" for a single client.
+	OpenStdio(out Sender, callerKey string) StdioSession
+
+	// Resume continues a call that waits for input, if the request names one.
+	Resume(ctx context.Context, req *Request) (_ Reply, resumed bool, _ error)
+
+	// Call makes a call whose client and server may speak different revisions; false means that it is for the
+	// hub to make. If it makes the call, it releases the connection.
+	Call(ctx context.Context, req *Request, to Target, conn *upstream.ManagedConn, release func()) (_ Reply, made bool, _ error)
+
+	// ListChanged notifies the clients of a class.
+	ListChanged(class *catalog.Class, k catalog.Kind)
+
+	// ServerNotification takes a notification that belongs to no call.
+	ServerNotification(server string, note rpc.Message)
+
+	// Sweep ends what has been idle for too long. It is called regularly.
+	Sweep(now time.Time)
+
+	// Close ends all sessions and all calls that wait for input.
+	Close()
 }
 
-// sessionStatus is the HTTP status of a request that has no session; 0 for that of the failure.
-func sessionStatus(err error) int {
-	switch fault.KindOf(err) {
-	case fault.NotFound:
-		return http.StatusNotFound // by which a client knows that it has to begin again
-	case fault.Full:
-		return http.StatusServiceUnavailable
-	}
-	return 0
+// Session is what a legacy client has between its requests.
+type Session interface {
+	Name() string                  // identifies it towards servers
+	Owner() upstream.Peer          // reaches the client outside its calls
+	NoteUse(server string)         // the session gets the server's notifications from now on
+	SeenLists() *catalog.SeenLists // as the client knows them
 }
 
-// join makes a request one of a session.
-func (r *request) join(held *session) {
-	r.held, r.client, r.level = held, held.client, held.logLevel()
-	held.received(r)
+// StdioSession is the session of a client on byte streams, to whom servers may send notifications and requests
+// outside of its calls.
+type StdioSession interface {
+	upstream.Peer
+
+	// Join makes a legacy request one of the session's.
+	Join(req *Request) error
+
+	// SetModern notes that the client speaks the modern revision: it gets only what it asks for, until it
+	// initializes.
+	SetModern(client mcp.Client) error
+
+	// EndRequests ends the requests of servers that wait for the client's reply, and those to come.
+	EndRequests()
+
+	// Close ends the session.
+	Close()
+
+	// TakeReply takes the client's reply to a server's request.
+	TakeReply(body []byte)
+
+	// Attach allows messages that belong to no request.
+	Attach()
 }
 
-// sessionOf finds the session that a request names. It is in use until it is released.
-func (h *Hub) sessionOf(r *http.Request, req *request) (*session, error) {
-	id := r.Header.Get(mcp.HeaderSession)
-	if id == "" {
-		return nil, fault.New(fault.Invalid, "the session id is missing: initialize first")
-	}
-	if v := r.Header.Get(mcp.HeaderVersion); v != "" && mcp.EraOf(v) != mcp.EraLegacy {
-		return nil, fault.New(fault.Invalid, "the protocol version is not one of the session's")
-	}
-	return h.session(id, req.who, req.only, req.via.caller)
+// noLegacy refuses the legacy revisions.
+type noLegacy struct{ hub *Hub }
+
+func (l noLegacy) ServePost(w http.ResponseWriter, r *http.Request, req *Request, _ []byte, _ bool) {
+	l.hub.WriteHTTPError(w, r, mcp.Modern, http.StatusBadRequest, req.ID, l.hub.unsupportedVersion(r.Header.Get(mcp.HeaderVersion)))
 }
 
-// initializeHTTP begins a session.
-func (h *Hub) initializeHTTP(w http.ResponseWriter, r *http.Request, req *request) {
-	if req.IsNotification() {
-		h.refuseHTTP(w, r, mcp.EraLegacy, 0, req.ID, fault.New(fault.Invalid, "initialize must have an id"))
-		return
-	}
-	var id string
-	err := h.admit(req.plan, req)
-	if err == nil {
-		req.client = clientOf(req.params)
-		req.held, id, err = h.openSession(req.who, req.client, req.only, req.via.caller)
-	}
-	if err != nil {
-		h.refuseHTTP(w, r, mcp.EraLegacy, sessionStatus(err), req.ID, err)
-		return
-	}
-	defer h.sessions.release(req.held)
-	w.Header().Set(mcp.HeaderSession, id)
-	newStream(w, r, req.plan.HTTP).finish(http.StatusOK, h.greeting(r.Context(), req))
+func (l noLegacy) ServeBatch(w http.ResponseWriter, r *http.Request, p *Plan, _ []byte) {
+	l.ServePost(w, r, &Request{Plan: p}, nil, false)
 }
 
-// clientOf is what a client says of itself in initialize.
-func clientOf(params mcp.Params) mcp.Client {
-	c := mcp.Client{Version: mcp.Negotiate(params.Text("protocolVersion")), Capabilities: []byte("{}")}
-	if raw, ok := params.Get("capabilities"); ok && raw[0] == '{' {
-		c.Capabilities = bytes.Clone(raw) // it outlives the request
-	}
-	if raw, ok := params.Get("clientInfo"); ok && raw[0] == '{' {
-		c.Info = bytes.Clone(raw)
-	}
-	return c
+func (l noLegacy) ServeSession(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Allow", http.MethodPost)
+	l.hub.WriteHTTPError(w, r, mcp.Modern, http.StatusMethodNotAllowed, rpc.ID{}, fault.New(fault.InvalidRequest, "only POST is served here"))
 }
 
-// greeting is the answer to initialize.
-func (h *Hub) greeting(ctx context.Context, req *request) reply {
-	dst := append([]byte(`{"protocolVersion":`), mcp.Quote(req.client.Version)...)
-	dst = append(append(dst, `,"capabilities":`+offered+`,"serverInfo":`...), h.serverInfo()...)
-	if text := h.instructions(ctx, req); text != "" {
-		dst = jsonscan.AppendString(append(dst, `,"instructions":`...), text)
-	}
-	req.held.lists.setAll(h.shelves.door(h.shelves.of(req), req.only))
-	return result(req, append(dst, '}'))
+func (l noLegacy) Call(context.Context, *Request, Target, *upstream.ManagedConn, func()) (Reply, bool, error) {
+	return Reply{}, false, nil
 }
 
-// takeReply takes a client's answer to a server's question.
-func (h *Hub) takeReply(held *session, body []byte) {
-	r, err := rpc.ParseReply(body, h.plan.Load().Hub.MaxDepth, int(^uint(0)>>1))
-	if err == nil {
-		held.answered(r)
-	}
-}
-
-// heed does what a client's notification asks for.
-func (h *Hub) heed(req *request) {
-	switch req.Method {
-	case mcp.Initialized:
-	case mcp.Cancelled:
-		if id, ok := req.params.Get("requestId"); ok {
-			req.held.cancel(id)
-		}
-	case mcp.Progress: // on a question of a server, whose token it is not ours to know
-	default:
-		h.forward(req)
-	}
-}
-
-// serveGet opens the stream for what belongs to no request.
-func (h *Hub) serveGet(w http.ResponseWriter, r *http.Request) {
-	held, who, err := h.streamSession(w, r)
-	if err != nil {
-		return
-	}
-	defer h.sessions.release(held)
-	front.BodyRead(w) // there is none, and the stream has no end
-	s := newStream(w, r, h.plan.Load().HTTP)
-	if !s.accepts {
-		h.refuseHTTP(w, r, mcp.EraLegacy, http.StatusNotAcceptable, rpc.ID{}, fault.New(fault.Invalid, "an event stream is all there is here"))
-		return
-	}
-	s.manual = true
-	done, err := h.streams.open(h, s, who)
-	if err == nil {
-		defer done()
-		err = held.listen(s)
-	}
-	if err != nil {
-		s.discard()
-		h.refuseHTTP(w, r, mcp.EraLegacy, 0, rpc.ID{}, err)
-		return
-	}
-	defer held.unlisten(s)
-	s.run(r.Context(), h.closing, nil)
-}
-
-// serveDelete ends a session.
-func (h *Hub) serveDelete(w http.ResponseWriter, r *http.Request) {
-	held, _, err := h.streamSession(w, r)
-	if err != nil {
-		return
-	}
-	defer h.sessions.release(held)
-	h.sessions.end(h, held)
-	w.WriteHeader(http.StatusNoContent)
-}
-
-var errNoGet = errors.New("refused")
-
-// streamSession finds the session of a request that has no body. The newer era has none, and so
-// nothing here. The session is in use until it is released.
-func (h *Hub) streamSession(w http.ResponseWriter, r *http.Request) (*session, auth.Caller, error) {
-	p := h.plan.Load()
-	who, err := h.identify(w, r, p, mcp.Params{})
-	if err != nil {
-		h.refuseHTTP(w, r, mcp.EraLegacy, 0, rpc.ID{}, err)
-		return nil, who, errNoGet
-	}
-	req := &request{who: who, via: visitOf(r, who), only: r.PathValue("server"), plan: p}
-	if r.Header.Get(mcp.HeaderSession) == "" || mcp.EraOf(r.Header.Get(mcp.HeaderVersion)) == mcp.EraModern {
-		w.Header().Set("Allow", http.MethodPost)
-		h.refuseHTTP(w, r, mcp.EraLegacy, http.StatusMethodNotAllowed, rpc.ID{}, fault.New(fault.Invalid, "there is no session to serve"))
-		return nil, who, errNoGet
-	}
-	held, err := h.sessionOf(r, req)
-	if err == nil && req.only != "" && !p.serves(req.only) {
-		h.sessions.release(held)
-		err = fault.New(fault.NotFound, "there is no such server")
-	}
-	if err != nil {
-		h.refuseHTTP(w, r, mcp.EraLegacy, http.StatusNotFound, rpc.ID{}, err)
-		return nil, who, errNoGet
-	}
-	return held, who, nil
+func (l noLegacy) Resume(context.Context, *Request) (Reply, bool, error) { return Reply{}, false, nil }
+func (l noLegacy) Versions() []string                                    { return nil }
+func (l noLegacy) Methods() map[string]Method                            { return nil }
+func (l noLegacy) ListChanged(*catalog.Class, catalog.Kind)              {}
+func (l noLegacy) ServerNotification(string, rpc.Message)                {}
+func (l noLegacy) Sweep(time.Time)                                       {}
+func (l noLegacy) Close()                                                {}
+func (l noLegacy) OpenStdio(Sender, string) StdioSession                 { return l }
+func (l noLegacy) Join(req *Request) error                               { return l.hub.unsupportedVersion("") }
+func (l noLegacy) SetModern(mcp.Client) error                            { return nil }
+func (l noLegacy) EndRequests()                                          {}
+func (l noLegacy) TakeReply([]byte)                                      {}
+func (l noLegacy) Attach()                                               {}
+func (l noLegacy) Notify(string, rpc.Message)                            {}
+func (l noLegacy) Request(context.Context, string, rpc.Message) (rpc.Reply, error) {
+	return rpc.Reply{}, ErrCannotAsk
 }

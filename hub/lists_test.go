@@ -15,16 +15,16 @@ import (
 	"github.com/ctxgate/ctxgate/upstream"
 )
 
-// cursorOf is the cursor that a request came with.
-func (c *turn) cursor() string {
+// cursor returns the cursor of a list request.
+func (c *serverCall) cursor() string {
 	var p struct{ Cursor string }
 	_ = json.Unmarshal(c.Params, &p)
 	return p.Cursor
 }
 
-// paged lists n tools, so many at a time. Its cursors are the server's own affair.
-func paged(n, size int) act {
-	return func(c *turn) string {
+// pagedList lists n tools, so many at a time, with cursors of its own.
+func pagedList(n, size int) handler {
+	return func(c *serverCall) string {
 		from := 0
 		_, _ = fmt.Sscanf(c.cursor(), `at "%d`, &from)
 		end := min(from+size, n)
@@ -36,11 +36,11 @@ func paged(n, size int) act {
 		if end < n {
 			next = fmt.Sprintf(`,"nextCursor":"at \"%d\u00e9"`, end)
 		}
-		return `{"tools":[` + strings.Join(named(names...), ",") + `]` + next + `}`
+		return `{"tools":[` + strings.Join(itemsNamed(names...), ",") + `]` + next + `}`
 	}
 }
 
-// nextCursor is what a page says about the next.
+// nextCursor returns the cursor of the next page.
 func nextCursor(t testing.TB, result string) string {
 	t.Helper()
 	var p struct{ NextCursor string }
@@ -50,16 +50,16 @@ func nextCursor(t testing.TB, result string) string {
 	return p.NextCursor
 }
 
-// A6: every page of every server is walked; one that goes in circles is left out, and only it.
+// A6: every page of every server is read; only a server whose pages go in circles is left out.
 func TestUpstreamPagesA6(t *testing.T) {
 	t.Parallel()
-	one := newFar(t, "one", mcp.EraLegacy, true).on(mcp.ToolsList, paged(20, 1))
-	seven := newFar(t, "seven", mcp.EraModern, false).on(mcp.ToolsList, paged(50, 7))
-	fifty := newFar(t, "fifty", mcp.EraLegacy, false).on(mcp.ToolsList, paged(120, 50))
-	circle := newFar(t, "circle", mcp.EraModern, true).on(mcp.ToolsList, says(`{"tools":[`+named("x")[0]+`],"nextCursor":"again"}`))
-	odd := newFar(t, "odd", mcp.EraModern, false).on(mcp.ToolsList, says(`{"tools":[{"name":""},{"title":"no name"},`+named("x")[0]+`],"nextCursor":null}`))
-	bad := newFar(t, "bad", mcp.EraModern, false).on(mcp.ToolsList, says(`{"tolls":[]}`))
-	c := start(t, nil, circle, one, seven, bad, fifty, odd).visit(t, "/mcp", mcp.EraModern, "{}")
+	one := newFakeServer(t, "one", mcp.Legacy, true).handle(mcp.ToolsList, pagedList(20, 1))
+	seven := newFakeServer(t, "seven", mcp.Modern, false).handle(mcp.ToolsList, pagedList(50, 7))
+	fifty := newFakeServer(t, "fifty", mcp.Legacy, false).handle(mcp.ToolsList, pagedList(120, 50))
+	circle := newFakeServer(t, "circle", mcp.Modern, true).handle(mcp.ToolsList, respond(`{"tools":[`+itemsNamed("x")[0]+`],"nextCursor":"again"}`))
+	unnamed := newFakeServer(t, "odd", mcp.Modern, false).handle(mcp.ToolsList, respond(`{"tools":[{"name":""},{"title":"no name"},`+itemsNamed("x")[0]+`],"nextCursor":null}`))
+	bad := newFakeServer(t, "bad", mcp.Modern, false).handle(mcp.ToolsList, respond(`{"tolls":[]}`))
+	c := startGateway(t, nil, circle, one, seven, bad, fifty, unnamed).connect(t, "/mcp", mcp.Modern, "{}")
 	var want []string
 	for _, s := range []struct {
 		id string
@@ -73,24 +73,24 @@ func TestUpstreamPagesA6(t *testing.T) {
 	if got := c.tools(t); !slices.Equal(got, want) {
 		t.Errorf("got %q", got)
 	}
-	if n := len(circle.got(mcp.ToolsList)); n > 4 { // twice for each time it is read; a server that has just come up may be read again
+	if n := len(circle.messagesOf(mcp.ToolsList)); n > 4 { // two for each read; a server that has just come up may be read again
 		t.Errorf("the server in circles was asked %d times", n)
 	}
-	if got := c.ask(t, mcp.ToolsList, `{}`); !strings.HasSuffix(got, `,"cacheScope":"private","ttlMs":0}`) {
+	if got := c.callResult(t, mcp.ToolsList, `{}`); !strings.HasSuffix(got, `,"cacheScope":"private","ttlMs":0}`) {
 		t.Errorf("a server is missing, and the list may be kept: %s", got[max(0, len(got)-80):])
 	}
 }
 
-// A6: a list is given in pages of at most limit and page_size; together they are the list, with
-// recover_text once and last.
+// A6: a list is answered in pages of at most limit and page_size; together they are the list, with recover_text
+// once and last.
 func TestClientPagesA6(t *testing.T) {
 	t.Parallel()
-	a := newFar(t, "a", mcp.EraModern, false).on(mcp.ToolsList, paged(12, 5)).on(mcp.PromptsList, page("prompts", named("p1", "p2", "p3")...))
-	b := newFar(t, "b", mcp.EraLegacy, false).on(mcp.ToolsList, paged(9, 9))
-	y := start(t, func(s *setup) { s.hub.PageSize = 10 }, a, b)
-	for _, era := range both {
+	a := newFakeServer(t, "a", mcp.Modern, false).handle(mcp.ToolsList, pagedList(12, 5)).handle(mcp.PromptsList, listResult("prompts", itemsNamed("p1", "p2", "p3")...))
+	b := newFakeServer(t, "b", mcp.Legacy, false).handle(mcp.ToolsList, pagedList(9, 9))
+	gw := startGateway(t, func(s *setup) { s.hub.PageSize = 10 }, a, b)
+	for _, protocol := range protocols {
 		for _, path := range []string{"/mcp", "/mcp/a"} {
-			c := y.visit(t, path, era, "{}")
+			c := gw.connect(t, path, protocol, "{}")
 			for _, limit := range []int{0, 1, 7, 10, 100} {
 				size := limit
 				if limit == 0 || limit > 10 {
@@ -102,8 +102,8 @@ func TestClientPagesA6(t *testing.T) {
 					params = fmt.Sprintf(`{"limit":%d}`, limit)
 				}
 				for ; ; pages++ {
-					got := c.ask(t, mcp.ToolsList, params)
-					names := field(t, got, "tools", "name")
+					got := c.callResult(t, mcp.ToolsList, params)
+					names := fieldOfItems(t, got, "tools", "name")
 					all = append(all, names...)
 					next := nextCursor(t, got)
 					if next == "" {
@@ -120,11 +120,11 @@ func TestClientPagesA6(t *testing.T) {
 					t.Errorf("%s by %d: %d pages: %q", path, limit, pages+1, all)
 				}
 			}
-			if got := c.ask(t, mcp.PromptsList, `{"limit":3}`); nextCursor(t, got) != "" {
+			if got := c.callResult(t, mcp.PromptsList, `{"limit":3}`); nextCursor(t, got) != "" {
 				t.Errorf("got %s", got)
 			}
 			for _, bad := range []string{`{"limit":0}`, `{"cursor":"x"}`, `{"cursor":1}`} {
-				if got := c.ask(t, mcp.ToolsList, bad); !strings.HasPrefix(got, `!{"code":-32602,`) {
+				if got := c.callResult(t, mcp.ToolsList, bad); !strings.HasPrefix(got, `!{"code":-32602,`) {
 					t.Errorf("%s: got %s", bad, got)
 				}
 			}
@@ -132,21 +132,21 @@ func TestClientPagesA6(t *testing.T) {
 	}
 }
 
-// A6: a cursor from before the list changed goes on after its item, or says that it cannot.
+// A6: a cursor from before the list changed continues after its item, or is refused.
 func TestOldCursorA6(t *testing.T) {
 	t.Parallel()
-	a := newFar(t, "a", mcp.EraModern, false).on(mcp.ToolsList, page("tools", named("b", "c", "d", "e")...))
-	c := start(t, nil, a).visit(t, "/mcp", mcp.EraModern, "{}")
-	defer c.hear(t, `{"toolsListChanged":true}`)()
-	atB := nextCursor(t, c.ask(t, mcp.ToolsList, `{"limit":1}`))
-	atC := nextCursor(t, c.ask(t, mcp.ToolsList, `{"limit":2}`))
-	a.on(mcp.ToolsList, page("tools", named("a", "a2", "c", "d", "f")...))
-	a.push(t, `{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{"x":1@sub}}`)
-	c.nextOf(t, mcp.ToolsChanged)
-	if got := field(t, c.ask(t, mcp.ToolsList, `{"cursor":"`+atC+`"}`), "tools", "name"); strings.Join(got, " ") != "a::d a::f recover_text" {
+	a := newFakeServer(t, "a", mcp.Modern, false).handle(mcp.ToolsList, listResult("tools", itemsNamed("b", "c", "d", "e")...))
+	c := startGateway(t, nil, a).connect(t, "/mcp", mcp.Modern, "{}")
+	defer c.listenFor(t, `{"toolsListChanged":true}`)()
+	atB := nextCursor(t, c.callResult(t, mcp.ToolsList, `{"limit":1}`))
+	atC := nextCursor(t, c.callResult(t, mcp.ToolsList, `{"limit":2}`))
+	a.handle(mcp.ToolsList, listResult("tools", itemsNamed("a", "a2", "c", "d", "f")...))
+	a.broadcast(t, `{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{"x":1@sub}}`)
+	c.nextOfMethod(t, mcp.NotifyToolsChanged)
+	if got := fieldOfItems(t, c.callResult(t, mcp.ToolsList, `{"cursor":"`+atC+`"}`), "tools", "name"); strings.Join(got, " ") != "a::d a::f recover_text" {
 		t.Errorf("got %q", got)
 	}
-	if got := c.ask(t, mcp.ToolsList, `{"cursor":"`+atB+`"}`); !strings.HasPrefix(got, `!{"code":-32602,"message":"the list has changed`) {
+	if got := c.callResult(t, mcp.ToolsList, `{"cursor":"`+atB+`"}`); !strings.HasPrefix(got, `!{"code":-32602,"message":"the list has changed`) {
 		t.Errorf("got %s", got)
 	}
 }
@@ -156,19 +156,19 @@ func TestOrderA6(t *testing.T) {
 	t.Parallel()
 	var lists []string
 	for round := range 3 {
-		var fars []*far
+		var servers []*fakeServer
 		for i, id := range []string{"c", "a", "b"} {
-			names := named("z", "y", "x")
+			names := itemsNamed("z", "y", "x")
 			slices.Reverse(names[:round+1])
-			fars = append(fars, newFar(t, id, both[i%2], false).on(mcp.ToolsList, func(*turn) string {
+			servers = append(servers, newFakeServer(t, id, protocols[i%2], false).handle(mcp.ToolsList, func(*serverCall) string {
 				time.Sleep(time.Duration((i+round)%3) * 40 * time.Millisecond)
-				return page("tools", names...)(nil)
+				return listResult("tools", names...)(nil)
 			}))
 		}
-		lists = append(lists, start(t, nil, fars...).visit(t, "/mcp", mcp.EraModern, "{}").ask(t, mcp.ToolsList, `{}`))
+		lists = append(lists, startGateway(t, nil, servers...).connect(t, "/mcp", mcp.Modern, "{}").callResult(t, mcp.ToolsList, `{}`))
 	}
 	want := []string{"c::x", "c::y", "c::z", "a::x", "a::y", "a::z", "b::x", "b::y", "b::z", "recover_text"}
-	if got := field(t, lists[0], "tools", "name"); !slices.Equal(got, want) {
+	if got := fieldOfItems(t, lists[0], "tools", "name"); !slices.Equal(got, want) {
 		t.Errorf("got %q", got)
 	}
 	if lists[0] != lists[1] || lists[0] != lists[2] {
@@ -176,27 +176,27 @@ func TestOrderA6(t *testing.T) {
 	}
 }
 
-// A2, A6: a list waits for a server that hangs as long as list_wait once, for all clients, and
-// never again; when the server comes, it is in the list and everybody is told, once.
+// A2, A6: lists wait for a hanging server once, for list_wait, for all clients together; when the server comes up,
+// it is listed and every client is notified once.
 func TestHungServerA6(t *testing.T) {
 	t.Parallel()
 	free := make(chan struct{})
-	hang := func(a act) act {
-		return func(c *turn) string {
+	hang := func(a handler) handler {
+		return func(c *serverCall) string {
 			select {
 			case <-free:
 				return a(c)
-			case <-c.over:
+			case <-c.done:
 				return ""
 			}
 		}
 	}
-	good := newFar(t, "good", mcp.EraModern, false).on(mcp.ToolsList, page("tools", named("x")...))
-	hung := newFar(t, "hung", mcp.EraModern, false).on(mcp.ToolsList, page("tools", named("y")...))
-	hung.on(mcp.Discover, hang(hung.acts[mcp.Discover]))
+	good := newFakeServer(t, "good", mcp.Modern, false).handle(mcp.ToolsList, listResult("tools", itemsNamed("x")...))
+	hung := newFakeServer(t, "hung", mcp.Modern, false).handle(mcp.ToolsList, listResult("tools", itemsNamed("y")...))
+	hung.handle(mcp.ServerDiscover, hang(hung.handlers[mcp.ServerDiscover]))
 	const listWait = 500 * time.Millisecond
-	y := start(t, func(s *setup) { s.hub.ListWait = seconds(listWait.Seconds()) }, hung, good)
-	c := y.visit(t, "/mcp", mcp.EraModern, "{}")
+	gw := startGateway(t, func(s *setup) { s.hub.ListWait = seconds(listWait.Seconds()) }, hung, good)
+	c := gw.connect(t, "/mcp", mcp.Modern, "{}")
 	took := func(c *client, want ...string) time.Duration {
 		began := time.Now()
 		if got := c.tools(t); !slices.Equal(got, want) {
@@ -208,94 +208,94 @@ func TestHungServerA6(t *testing.T) {
 	if first < listWait*8/10 || first > listWait+2*time.Second {
 		t.Errorf("the first list took %v", first)
 	}
-	old := y.visit(t, "/mcp", mcp.EraLegacy, "{}")
-	asker := y.visit(t, "/mcp", mcp.EraModern, `{"elicitation":{}}`)
+	old := gw.connect(t, "/mcp", mcp.Legacy, "{}")
+	asker := gw.connect(t, "/mcp", mcp.Modern, `{"elicitation":{}}`)
 	for _, one := range []*client{c, old, asker, c} {
 		if d := took(one, "good::x"); d > listWait/2 {
 			t.Errorf("a later list took %v", d)
 		}
 	}
-	if got := c.ask(t, mcp.ToolsList, `{}`); !strings.HasSuffix(got, `"ttlMs":0}`) {
+	if got := c.callResult(t, mcp.ToolsList, `{}`); !strings.HasSuffix(got, `"ttlMs":0}`) {
 		t.Errorf("a server is missing, and the list may be kept: %s", got)
 	}
-	defer c.hear(t, `{"toolsListChanged":true}`)()
-	defer asker.hear(t, `{"toolsListChanged":true}`)()
-	stop, _ := old.listen(t)
+	defer c.listenFor(t, `{"toolsListChanged":true}`)()
+	defer asker.listenFor(t, `{"toolsListChanged":true}`)()
+	stop, _ := old.openStream(t)
 	defer stop()
 	close(free)
 	for _, one := range []*client{c, old, asker} {
-		one.nextOf(t, mcp.ToolsChanged)
-		one.quiet(t, 300*time.Millisecond)
+		one.nextOfMethod(t, mcp.NotifyToolsChanged)
+		one.expectSilence(t, 300*time.Millisecond)
 		took(one, "hung::y", "good::x")
 	}
-	if got := c.ask(t, mcp.ToolsList, `{}`); !strings.HasSuffix(got, `"ttlMs":60000}`) {
+	if got := c.callResult(t, mcp.ToolsList, `{}`); !strings.HasSuffix(got, `"ttlMs":60000}`) {
 		t.Errorf("got %s", got)
 	}
 }
 
-// A2: a server that is down hides nobody; when it is the only one, the list is empty, and clients
-// are told when it comes.
+// A2: a server that is down does not hide others; if it is the only one, the list is empty, and clients are
+// notified when it comes up.
 func TestDownServerA2(t *testing.T) {
 	t.Parallel()
 	var up atomic.Bool
-	a := newFar(t, "a", mcp.EraLegacy, true).on(mcp.ToolsList, page("tools", named("x")...))
-	hello := a.acts[mcp.Initialize]
-	a.on(mcp.Initialize, func(c *turn) string {
+	a := newFakeServer(t, "a", mcp.Legacy, true).handle(mcp.ToolsList, listResult("tools", itemsNamed("x")...))
+	hello := a.handlers[mcp.Initialize]
+	a.handle(mcp.Initialize, func(c *serverCall) string {
 		if !up.Load() {
 			return `!{"code":-32000,"message":"not yet"}`
 		}
 		return hello(c)
 	})
-	c := start(t, nil, a).visit(t, "/mcp", mcp.EraLegacy, "{}")
-	stop, _ := c.listen(t)
+	c := startGateway(t, nil, a).connect(t, "/mcp", mcp.Legacy, "{}")
+	stop, _ := c.openStream(t)
 	defer stop()
 	if got := c.tools(t); len(got) != 0 {
 		t.Errorf("got %q", got)
 	}
 	up.Store(true)
-	c.nextOf(t, mcp.ToolsChanged)
+	c.nextOfMethod(t, mcp.NotifyToolsChanged)
 	if got := c.tools(t); !slices.Equal(got, []string{"a::x"}) {
 		t.Errorf("got %q", got)
 	}
-	c.quiet(t, 200*time.Millisecond)
+	c.expectSilence(t, 200*time.Millisecond)
 }
 
-// A6: a server is asked for what it declares; one that knows no templates has none; a tool whose
-// headers no client may send is left out where it would need them.
-func TestWhatIsAskedFor(t *testing.T) {
+// A6: only the lists that a server declares are read; a server that does not know templates has none; over HTTP, a
+// tool whose header parameters are invalid is left out.
+func TestOnlyDeclaredListsAreRead(t *testing.T) {
 	t.Parallel()
 	annotated := `{"name":"bad","inputSchema":{"type":"object","properties":{"n":{"type":"number","x-mcp-header":"N"}}}}`
-	a := newFar(t, "a", mcp.EraModern, false).on(mcp.ToolsList, page("tools", annotated, named("x")[0])).
-		on(mcp.Discover, says(`{"supportedVersions":["2026-07-28"],"capabilities":{"tools":{}},"resultType":"complete"}`))
-	b := newFar(t, "b", mcp.EraLegacy, true).on(mcp.ToolsList, page("tools", annotated)).on(mcp.ResourcesList, page("resources", located("mem://1")...)).
-		on(mcp.TemplatesList, nil)
-	c := start(t, nil, a, b).visit(t, "/mcp", mcp.EraModern, "{}")
+	a := newFakeServer(t, "a", mcp.Modern, false).handle(mcp.ToolsList, listResult("tools", annotated, itemsNamed("x")[0])).
+		handle(mcp.ServerDiscover, respond(`{"supportedVersions":["2026-07-28"],"capabilities":{"tools":{}},"resultType":"complete"}`))
+	b := newFakeServer(t, "b", mcp.Legacy, true).handle(mcp.ToolsList, listResult("tools", annotated)).handle(mcp.ResourcesList, listResult("resources", resourcesAt("mem://1")...)).
+		handle(mcp.ResourceTemplatesList, nil)
+	c := startGateway(t, nil, a, b).connect(t, "/mcp", mcp.Modern, "{}")
 	if got := c.tools(t); !slices.Equal(got, []string{"a::x", "b::bad"}) {
 		t.Errorf("got %q", got)
 	}
-	if n := len(a.got(mcp.PromptsList)) + len(a.got(mcp.ResourcesList)); n > 0 {
+	if n := len(a.messagesOf(mcp.PromptsList)) + len(a.messagesOf(mcp.ResourcesList)); n > 0 {
 		t.Error("the server was asked for what it does not have")
 	}
-	if got := c.ask(t, mcp.ResourcesList, `{}`); !strings.Contains(got, shownURI("b", "mem://1")) {
+	if got := c.callResult(t, mcp.ResourcesList, `{}`); !strings.Contains(got, shownURI("b", "mem://1")) {
 		t.Errorf("got %s", got)
 	}
-	if got := field(t, c.ask(t, mcp.TemplatesList, `{}`), "resourceTemplates", "uriTemplate"); len(got) > 0 {
+	if got := fieldOfItems(t, c.callResult(t, mcp.ResourceTemplatesList, `{}`), "resourceTemplates", "uriTemplate"); len(got) > 0 {
 		t.Errorf("got %q", got)
 	}
 }
 
-// A plain JSON-RPC server, which knows no greeting, is one of many too.
+// A plain JSON-RPC server, which has no handshake, is listed with the others.
 func TestPlainServerInTheList(t *testing.T) {
 	t.Parallel()
-	a := newFar(t, "a", mcp.EraLegacy, false).on(mcp.ToolsList, page("tools", named("x")...))
-	y := start(t, func(s *setup) {
-		s.upstream.Servers = []upstream.Server{{ID: "a", RPC: secret.URL(a.at), StartupTimeout: seconds(5)}}
+	a := newFakeServer(t, "a", mcp.Legacy, false).handle(mcp.ToolsList, listResult("tools", itemsNamed("x")...))
+	gw := startGateway(t, func(s *setup) {
+		s.upstream.Servers = []upstream.ServerConfig{{ID: "a", RPC: secret.URL(a.address), StartupTimeout: seconds(5)}}
 	})
-	c := y.visit(t, "/mcp", mcp.EraModern, "{}")
+	c := gw.connect(t, "/mcp", mcp.Modern, "{}")
 	if got := c.tools(t); !slices.Equal(got, []string{"a::x"}) {
 		t.Errorf("got %q", got)
 	}
-	if got := c.ask(t, mcp.ToolsCall, `{"name":"a::x"}`); got != `{"content":[],"resultType":"complete"}` {
+	if got := c.callResult(t, mcp.ToolsCall, `{"name":"a::x"}`); got != `{"content":[],"resultType":"complete"}` {
 		t.Errorf("got %s", got)
 	}
 }

@@ -5,15 +5,21 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
+	"github.com/ctxgate/ctxgate/internal/testkit/wait"
+	"github.com/ctxgate/ctxgate/internal/unit"
 	"github.com/ctxgate/ctxgate/mcp"
+	"github.com/ctxgate/ctxgate/upstream"
 )
 
-// logLines are those that are written while a test runs.
+// logLines is the log lines that are written while a test runs.
 type logLines struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -35,7 +41,7 @@ func captureLog(t *testing.T) *logLines {
 	return l
 }
 
-// of are the lines with this message and JSON-RPC method, as attributes.
+// of returns the lines with this message and JSON-RPC method, as attributes.
 func (l *logLines) of(t *testing.T, msg, rpc string) []map[string]any {
 	t.Helper()
 	l.mu.Lock()
@@ -56,10 +62,10 @@ func (l *logLines) of(t *testing.T, msg, rpc string) []map[string]any {
 	return out
 }
 
-// expect waits for a line that has these values, and says that it took some time.
+// expect waits for a line with these values, and checks that it has a duration.
 func (l *logLines) expect(t *testing.T, msg, rpc string, want map[string]any) {
 	t.Helper()
-	eventually(t, "the log line of "+rpc, func() bool {
+	wait.For(t, "the log line of "+rpc, func() bool {
 		return slices.ContainsFunc(l.of(t, msg, rpc), func(m map[string]any) bool {
 			for k, v := range want {
 				if m[k] != v {
@@ -72,24 +78,24 @@ func (l *logLines) expect(t *testing.T, msg, rpc string, want map[string]any) {
 	})
 }
 
-// Each call on stdio has one log line, with its method, server, name, duration and code, in both eras; so
-// has each that is refused.
+// Each call on stdio has one log line, with its method, server, name, duration and code, in both protocols; so has
+// each that is refused.
 func TestStdioLogsEachCall(t *testing.T) {
-	for _, era := range both {
+	for _, protocol := range protocols {
 		log := captureLog(t)
-		a := newFar(t, "a", mcp.EraLegacy, true)
-		c := onStdio(t, guardedByProcess, era, "{}", a)
-		c.ask(t, mcp.ToolsCall, `{"name":"a::x"}`)
-		c.ask(t, mcp.ToolsCall, `{"name":"nobody::x"}`)
-		c.ask(t, mcp.ToolsList, `{}`)
-		c.ask(t, "none", `{}`)
-		c.ask(t, mcp.PromptsList, `{"proxy":{"authToken":"wrong"}}`)
+		a := newFakeServer(t, "a", mcp.Legacy, true)
+		c := connectStdio(t, requireTokenOfProcess, protocol, "{}", a)
+		c.callResult(t, mcp.ToolsCall, `{"name":"a::x"}`)
+		c.callResult(t, mcp.ToolsCall, `{"name":"nobody::x"}`)
+		c.callResult(t, mcp.ToolsList, `{}`)
+		c.callResult(t, "none", `{}`)
+		c.callResult(t, mcp.PromptsList, `{"proxy":{"authToken":"wrong"}}`)
 		log.expect(t, "request", mcp.ToolsCall, map[string]any{"transport": "stdio", "server": "a", "name": "x", "code": 0.})
 		log.expect(t, "request", mcp.ToolsCall, map[string]any{"transport": "stdio", "fault": "not_found", "code": -32602.})
 		log.expect(t, "request", mcp.ToolsList, map[string]any{"transport": "stdio", "code": 0.})
 		log.expect(t, "request", "none", map[string]any{"fault": "no_method", "code": -32601.})
 		log.expect(t, "request", mcp.PromptsList, map[string]any{"fault": "unauthorized", "code": -31401.})
-		if era == mcp.EraLegacy {
+		if protocol == mcp.Legacy {
 			log.expect(t, "request", mcp.Initialize, map[string]any{"transport": "stdio", "code": 0.})
 		}
 		for rpc, want := range map[string]int{mcp.ToolsCall: 2, mcp.ToolsList: 1, "none": 1, mcp.PromptsList: 1} {
@@ -100,69 +106,94 @@ func TestStdioLogsEachCall(t *testing.T) {
 	}
 }
 
-func guardedByProcess(s *setup) { withToken("right")(s) }
+func requireTokenOfProcess(s *setup) { withToken("right")(s) }
 
 // The same call over HTTP has the same attributes in its request line.
 func TestHTTPLogsTheCode(t *testing.T) {
 	log := captureLog(t)
-	a := newFar(t, "a", mcp.EraModern, false)
-	y := start(t, nil, a)
-	c := y.visit(t, "/mcp", mcp.EraModern, "{}")
-	c.ask(t, mcp.ToolsCall, `{"name":"a::x"}`)
-	c.ask(t, mcp.ToolsCall, `{"name":"nobody::x"}`)
+	a := newFakeServer(t, "a", mcp.Modern, false)
+	gw := startGateway(t, nil, a)
+	c := gw.connect(t, "/mcp", mcp.Modern, "{}")
+	c.callResult(t, mcp.ToolsCall, `{"name":"a::x"}`)
+	c.callResult(t, mcp.ToolsCall, `{"name":"nobody::x"}`)
 	log.expect(t, "request", mcp.ToolsCall, map[string]any{"path": "/mcp", "server": "a", "name": "x", "code": 0.})
 	log.expect(t, "request", mcp.ToolsCall, map[string]any{"path": "/mcp", "fault": "not_found", "code": -32602.})
 }
 
-// Each request that a server makes of a client has one log line, on stdio and over HTTP, whatever the
-// eras: method, server, duration and code. A client of the newer era is asked by the reply to its call,
-// whose line says so.
+// Each request that a server sends to a client has one log line, on stdio and over HTTP, whatever the protocols:
+// method, server, duration and code. A modern client is asked by the reply to its call, whose line says so.
 func TestServerRequestsAreLogged(t *testing.T) {
-	newer := func() *far { // asks by its reply
-		return newFar(t, "a", mcp.EraModern, false).on(mcp.ToolsCall, func(c *turn) string {
+	modern := func() *fakeServer { // it asks by its reply
+		return newFakeServer(t, "a", mcp.Modern, false).handle(mcp.ToolsCall, func(c *serverCall) string {
 			if strings.Contains(c.raw, "inputResponses") {
 				return `{"content":[],"resultType":"complete"}`
 			}
 			return `{"resultType":"input_required","inputRequests":{"k":{"method":"elicitation/create","params":{}}},"requestState":"s"}`
 		})
 	}
-	for _, serverEra := range both {
+	for _, serverProtocol := range protocols {
 		for _, via := range []string{"stdio", "http"} {
-			for _, era := range both {
+			for _, protocol := range protocols {
 				log := captureLog(t)
-				a := asking(t, true)
-				if serverEra == mcp.EraModern {
-					a = newer()
+				a := newAskingServer(t, true)
+				if serverProtocol == mcp.Modern {
+					a = modern()
 				}
 				var c *client
 				if via == "stdio" {
-					c = onStdio(t, nil, era, able, a)
-				} else if c = start(t, nil, a).visit(t, "/mcp", era, able); era == mcp.EraLegacy {
-					c.listen(t)
+					c = connectStdio(t, nil, protocol, allCapabilities, a)
+				} else if c = startGateway(t, nil, a).connect(t, "/mcp", protocol, allCapabilities); protocol == mcp.Legacy {
+					c.openStream(t)
 				}
-				c.converse(t, asks(mcp.Elicit+` {}`), func(string) string { return `{"action":"accept"}` })
-				if era == mcp.EraModern && serverEra == mcp.EraModern {
-					eventually(t, "the log line of the call", func() bool {
+				c.callAnswering(t, askParams(mcp.ElicitationCreate+` {}`), func(string) string { return `{"action":"accept"}` })
+				if protocol == mcp.Modern && serverProtocol == mcp.Modern {
+					wait.For(t, "the log line of the call", func() bool {
 						return slices.ContainsFunc(log.of(t, "request", mcp.ToolsCall), func(m map[string]any) bool {
 							return fmt.Sprint(m["asks"]) == "[elicitation/create]" && m["server"] == "a"
 						})
 					})
 					continue
 				}
-				log.expect(t, "server request", mcp.Elicit, map[string]any{"server": "a", "code": 0.})
-				if got := log.of(t, "server request", mcp.Elicit); len(got) != 1 {
-					t.Errorf("%v to %v by %s: %d lines", era, serverEra, via, len(got))
+				log.expect(t, "server request", mcp.ElicitationCreate, map[string]any{"server": "a", "code": 0.})
+				if got := log.of(t, "server request", mcp.ElicitationCreate); len(got) != 1 {
+					t.Errorf("%v to %v by %s: %d lines", protocol, serverProtocol, via, len(got))
 				}
 			}
 		}
 	}
 }
 
-// A request that no client can answer is logged with the code that its server got.
+// A server's request that no client can answer is logged with the code that the server got.
 func TestRefusedServerRequestIsLogged(t *testing.T) {
 	log := captureLog(t)
-	a := asking(t, true)
-	c := onStdio(t, nil, mcp.EraLegacy, "{}", a)
-	c.ask(t, mcp.ToolsCall, asks(mcp.Elicit+` {}`))
-	log.expect(t, "server request", mcp.Elicit, map[string]any{"server": "a", "code": -32601.})
+	a := newAskingServer(t, true)
+	c := connectStdio(t, nil, mcp.Legacy, "{}", a)
+	c.callResult(t, mcp.ToolsCall, askParams(mcp.ElicitationCreate+` {}`))
+	log.expect(t, "server request", mcp.ElicitationCreate, map[string]any{"server": "a", "code": -32601.})
+}
+
+// A list that was answered without a server that is still being installed says so in the log.
+func TestListLogsWhatIsNotListedYet(t *testing.T) {
+	log := captureLog(t)
+	npx := filepath.Join(t.TempDir(), "npx")
+	if err := os.WriteFile(npx, []byte("#!/bin/sh\nexec sleep 60\n"), 0o700); err != nil { //nolint:gosec // a program
+		t.Fatal(err)
+	}
+	a := newFakeServer(t, "a", mcp.Modern, false).handle(mcp.ToolsList, listResult("tools", itemsNamed("x")...))
+	gw := startGateway(t, func(s *setup) {
+		s.hub.ListWait = unit.Duration(100 * time.Millisecond)
+		slow := upstream.ServerConfig{ID: "memory", Command: []string{npx, "server-memory"}}
+		slow.SetDefaults()
+		slow.ShutdownGrace = 0
+		s.upstream.Servers = append(s.upstream.Servers, slow)
+	}, a)
+	c := gw.connect(t, "/mcp", mcp.Modern, "{}")
+	if got := strings.Join(c.tools(t), " "); !strings.Contains(got, "a::x") {
+		t.Errorf("got %s", got)
+	}
+	wait.For(t, "the log line of the list", func() bool {
+		return slices.ContainsFunc(log.of(t, "request", mcp.ToolsList), func(m map[string]any) bool {
+			return strings.HasPrefix(fmt.Sprint(m["not_listed_yet"]), "memory: npx is installing, ")
+		})
+	})
 }

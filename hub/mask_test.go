@@ -16,6 +16,7 @@ import (
 	"github.com/ctxgate/ctxgate/auth"
 	"github.com/ctxgate/ctxgate/fault"
 	"github.com/ctxgate/ctxgate/hub"
+	"github.com/ctxgate/ctxgate/internal/unit"
 	"github.com/ctxgate/ctxgate/jsonscan"
 	"github.com/ctxgate/ctxgate/recall"
 	"github.com/ctxgate/ctxgate/reduce"
@@ -24,15 +25,15 @@ import (
 	"github.com/ctxgate/ctxgate/state/memory"
 )
 
-// mask does to a reply what the gateway does, without the store.
-func mask(t testing.TB, body []byte, m reduce.Mask) {
+// checkMask masks a reply as the gateway does, without the store.
+func checkMask(t testing.TB, body []byte, m reduce.Mask) {
 	reply, err := rpc.ParseReply(body, 128, m.MaxChars)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var edits []jsonscan.Edit
-	for _, s := range reply.Strings {
-		if cut, ok := m.Cut(body, s); ok {
+	for _, s := range reply.LongStrings {
+		if cut, ok := m.CutString(body, s); ok {
 			edits = append(edits, cut.Edit("prn_00000000000000000000000000"))
 		}
 	}
@@ -43,13 +44,13 @@ func mask(t testing.TB, body []byte, m reduce.Mask) {
 
 func wrap(result string) []byte { return []byte(`{"jsonrpc":"2.0","id":1,"result":` + result + `}`) }
 
-// texts is a list of n short strings.
+// texts returns a list of n short strings.
 func texts(n int) string {
 	return `["` + strings.Repeat(`a short string","`, n-1) + `the last"]`
 }
 
-// least is the smallest of a few measurements.
-func least[T int64 | uint64 | time.Duration](runs int, measure func() T) T {
+// fastest returns the smallest of a few measurements.
+func fastest[T int64 | uint64 | time.Duration](runs int, measure func() T) T {
 	best := measure()
 	for range runs - 1 {
 		best = min(best, measure())
@@ -57,16 +58,16 @@ func least[T int64 | uint64 | time.Duration](runs int, measure func() T) T {
 	return best
 }
 
-// A large reply is masked where it lies: no second copy of it is made.
+// A large reply is masked in place: no second copy of it is made.
 func TestG7NoSecondCopy(t *testing.T) {
 	body := wrap(`{"big":"` + strings.Repeat("eight MiB ", 8<<20/10) + `","rest":` + texts(2<<20/17) + `}`)
 	if len(body) < 10_000_000 {
 		t.Fatalf("the body has only %d bytes", len(body))
 	}
-	got := least(5, func() uint64 {
+	got := fastest(5, func() uint64 {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		mask(t, body, reduce.DefaultMask())
+		checkMask(t, body, reduce.DefaultMask())
 		runtime.ReadMemStats(&after)
 		return after.TotalAlloc - before.TotalAlloc
 	})
@@ -78,7 +79,7 @@ func TestG7NoSecondCopy(t *testing.T) {
 func TestG7AllocationsDoNotGrowWithStrings(t *testing.T) {
 	count := func(n int) float64 {
 		body := wrap(texts(n))
-		return testing.AllocsPerRun(5, func() { mask(t, body, reduce.DefaultMask()) })
+		return testing.AllocsPerRun(5, func() { checkMask(t, body, reduce.DefaultMask()) })
 	}
 	if few, many := count(1_000), count(100_000); few != many {
 		t.Errorf("%v allocations for 1,000 strings, %v for 100,000; want the same", few, many)
@@ -88,9 +89,9 @@ func TestG7AllocationsDoNotGrowWithStrings(t *testing.T) {
 func TestG7TimeIsLinear(t *testing.T) {
 	took := func(n int) time.Duration {
 		body := wrap(`{"big":"` + strings.Repeat(`caf\u00e9 é `, n/12) + `","rest":` + texts(n/17) + `}`)
-		return least(7, func() time.Duration {
+		return fastest(7, func() time.Duration {
 			start := time.Now()
-			mask(t, body, reduce.DefaultMask())
+			checkMask(t, body, reduce.DefaultMask())
 			return time.Since(start)
 		})
 	}
@@ -101,7 +102,7 @@ func TestG7TimeIsLinear(t *testing.T) {
 
 var recoverLine = regexp.MustCompile(`\n\.\.\. \[KIMI_PROXY_OBSERVATION_MASKED original_chars=(\d+) head=4 tail=4\] \.\.\.\n\[recover: prune_id=(prn_[0-9a-z]{26}) chars=5-(\d+)\]\n`)
 
-// textOf is the string in result.t.
+// textOf returns the string in result.t.
 func textOf(t testing.TB, body string) string {
 	t.Helper()
 	var reply struct{ Result struct{ T string } }
@@ -141,8 +142,11 @@ func TestGPlus1MaskedTextCanBeReadBack(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			up := replying(t, `{"jsonrpc":"2.0","id":1,"result":{"t":`+string(quoted)+`,"again":`+string(quoted)+`}}`)
-			g := open(t, up.URL, small)
+			up := rpcServerReplying(t, `{"jsonrpc":"2.0","id":1,"result":{"t":`+string(quoted)+`,"again":`+string(quoted)+`}}`)
+			g := startRPCGateway(t, up.URL, func(s *setup) { // a busy machine must not make the store too slow to cut
+				maskSmall(s)
+				s.state.Timeout, s.recall.KeepTimeout = unit.Duration(time.Minute), unit.Duration(time.Minute)
+			})
 			first := g.post(t, "a", `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"read"}}`)
 			got := textOf(t, first.body)
 			m := recoverLine.FindStringSubmatch(got)
@@ -166,14 +170,14 @@ func TestGPlus1MaskedTextCanBeReadBack(t *testing.T) {
 	}
 }
 
-// refusing is a driver that does not take anything, or only when it is let.
-type refusing struct {
+// refusingDriver is a driver that refuses every Put, or delays it.
+type refusingDriver struct {
 	state.Driver
 	refuse atomic.Bool
-	gate   chan struct{} // Put waits for it, when there is one
+	gate   chan struct{} // Put waits for it, if there is one
 }
 
-func (r *refusing) Put(ctx context.Context, items []state.Item, lease state.Lease) error {
+func (r *refusingDriver) Put(ctx context.Context, items []state.Item, lease state.Lease) error {
 	if r.gate != nil {
 		select {
 		case <-r.gate:
@@ -189,10 +193,10 @@ func (r *refusing) Put(ctx context.Context, items []state.Item, lease state.Leas
 
 func TestGPlus2StoreThatRefusesLeavesTextWhole(t *testing.T) {
 	reply := ` {"jsonrpc":"2.0", "result":["` + strings.Repeat("x", 50) + `",1.50,"` + strings.Repeat("y", 3<<20) + `"], "id":1}`
-	up := replying(t, reply)
-	driver := &refusing{Driver: memory.New()}
+	up := rpcServerReplying(t, reply)
+	driver := &refusingDriver{Driver: memory.New()}
 	driver.refuse.Store(true)
-	g := open(t, up.URL, func(s *setup) { small(s); s.driver = driver })
+	g := startRPCGateway(t, up.URL, func(s *setup) { maskSmall(s); s.driver = driver })
 	got := g.post(t, "a", `{"jsonrpc":"2.0","id":1,"method":"m"}`)
 	if got.status != 200 || got.body != reply {
 		t.Errorf("got %d and %d bytes, want the reply as it came, %d bytes", got.status, len(got.body), len(reply))
@@ -207,10 +211,10 @@ func TestGPlus2StoreThatRefusesLeavesTextWhole(t *testing.T) {
 }
 
 func TestGPlus2HardLimit(t *testing.T) {
-	up := replying(t, `{"jsonrpc":"2.0","id":1,"result":["`+strings.Repeat("x", 50)+`","`+strings.Repeat("y", 40)+`"]}`)
-	driver := &refusing{Driver: memory.New()}
+	up := rpcServerReplying(t, `{"jsonrpc":"2.0","id":1,"result":["`+strings.Repeat("x", 50)+`","`+strings.Repeat("y", 40)+`"]}`)
+	driver := &refusingDriver{Driver: memory.New()}
 	driver.refuse.Store(true)
-	g := open(t, up.URL, func(s *setup) { small(s); s.driver = driver; s.hub.Masking.HardLimit = 45 })
+	g := startRPCGateway(t, up.URL, func(s *setup) { maskSmall(s); s.driver = driver; s.hub.Masking.HardLimit = 45 })
 	got := g.post(t, "a", `{"jsonrpc":"2.0","id":1,"method":"m"}`)
 	want := masked(`{"jsonrpc":"2.0","id":1,"result":["` + strings.Repeat("x", 50) + `","` + strings.Repeat("y", 40) + `"]}`)
 	if got.body != want {
@@ -223,12 +227,12 @@ func TestGPlus2HardLimit(t *testing.T) {
 	}
 }
 
-// Masked text is sent after the store has its original, not before.
-func TestGPlus2KeptBeforeSent(t *testing.T) {
-	up := replying(t, `{"jsonrpc":"2.0","id":1,"result":"`+strings.Repeat("x", 50)+`"}`)
-	driver := &refusing{Driver: memory.New(), gate: make(chan struct{})}
-	g := open(t, up.URL, func(s *setup) { small(s); s.driver = driver })
-	done := make(chan answer, 1)
+// Masked text is sent only after the store has acknowledged its original.
+func TestGPlus2StoredBeforeSent(t *testing.T) {
+	up := rpcServerReplying(t, `{"jsonrpc":"2.0","id":1,"result":"`+strings.Repeat("x", 50)+`"}`)
+	driver := &refusingDriver{Driver: memory.New(), gate: make(chan struct{})}
+	g := startRPCGateway(t, up.URL, func(s *setup) { maskSmall(s); s.driver = driver })
+	done := make(chan relayReply, 1)
 	go func() { done <- g.post(t, "a", `{"jsonrpc":"2.0","id":1,"method":"m"}`) }()
 	select {
 	case got := <-done:
@@ -243,23 +247,23 @@ func TestGPlus2KeptBeforeSent(t *testing.T) {
 
 func TestGPlus2StoreThatHangsLeavesTextWhole(t *testing.T) {
 	reply := `{"jsonrpc":"2.0","id":1,"result":"` + strings.Repeat("x", 50) + `"}`
-	up := replying(t, reply)
-	driver := &refusing{Driver: memory.New(), gate: make(chan struct{})}
-	g := open(t, up.URL, func(s *setup) { small(s); s.driver = driver; s.recall.KeepTimeout = seconds(0.1) })
+	up := rpcServerReplying(t, reply)
+	driver := &refusingDriver{Driver: memory.New(), gate: make(chan struct{})}
+	g := startRPCGateway(t, up.URL, func(s *setup) { maskSmall(s); s.driver = driver; s.recall.KeepTimeout = seconds(0.1) })
 	if got := g.post(t, "a", `{"jsonrpc":"2.0","id":1,"method":"m"}`); got.body != reply {
 		t.Errorf("got %s, want %s", got.body, reply)
 	}
 }
 
-// Text that passes two doors of one gateway is cut at the first and left alone at the second.
-func TestCutOnceThroughTwoDoors(t *testing.T) {
+// Text that passes two endpoints of one gateway is masked at the first and left alone at the second.
+func TestMaskedOnceThroughTwoEndpoints(t *testing.T) {
 	for _, line := range []bool{true, false} {
 		t.Run(fmt.Sprintf("recover_line=%v", line), func(t *testing.T) {
 			long, longer := strings.Repeat("é", 4001), strings.Repeat("line\\n", 5000)
-			up := replying(t, `{"jsonrpc":"2.0","id":1,"result":{"t":"`+long+`","u":["`+longer+`","`+long+`"]}}`)
-			g := open(t, up.URL, func(s *setup) {
+			up := rpcServerReplying(t, `{"jsonrpc":"2.0","id":1,"result":{"t":"`+long+`","u":["`+longer+`","`+long+`"]}}`)
+			g := startRPCGateway(t, up.URL, func(s *setup) {
 				s.hub.Masking.RecoverLine = line
-				s.server("b", s.self+"/api/mcp-gateway/a")
+				s.addRPCServer("b", s.self+"/api/mcp-gateway/a")
 			})
 			const ask = `{"jsonrpc":"2.0","id":1,"method":"m"}`
 			once, twice := g.post(t, "a", ask), g.post(t, "b", ask)
@@ -267,19 +271,19 @@ func TestCutOnceThroughTwoDoors(t *testing.T) {
 				t.Fatalf("got %d %.300s", once.status, once.body)
 			}
 			if twice.body != once.body {
-				t.Errorf("the second door changed the text:\n%.400q\n%.400q", once.body, twice.body)
+				t.Errorf("the second endpoint changed the text:\n%.400q\n%.400q", once.body, twice.body)
 			}
 			if again := g.post(t, "b", ask); again.body != once.body {
-				t.Error("the next call through both doors differs")
+				t.Error("the next call through both endpoints differs")
 			}
 		})
 	}
 }
 
-// With recall off, cuts are final and say nothing of recovery.
+// With recall off, cuts are final and markers do not mention recovery.
 func TestRecallOff(t *testing.T) {
 	reply := `{"jsonrpc":"2.0","id":1,"result":"` + strings.Repeat("x", 50) + `"}`
-	g := open(t, replying(t, reply).URL, func(s *setup) { small(s); s.recall = recall.Config{} })
+	g := startRPCGateway(t, rpcServerReplying(t, reply).URL, func(s *setup) { maskSmall(s); s.recall = recall.Config{} })
 	if got := g.post(t, "a", `{"jsonrpc":"2.0","id":1,"method":"m"}`); got.body != masked(reply) {
 		t.Errorf("got %s, want %s", got.body, masked(reply))
 	}
@@ -288,10 +292,10 @@ func TestRecallOff(t *testing.T) {
 func TestPolicies(t *testing.T) {
 	num := func(n int) *int { return &n }
 	no := false
-	policy := func(mend func(*hub.Policy)) hub.Policy {
+	policy := func(configure func(*hub.Policy)) hub.Policy {
 		var p hub.Policy
 		p.SetDefaults()
-		mend(&p)
+		configure(&p)
 		return p
 	}
 	text := strings.Repeat("x", 50)
@@ -299,13 +303,13 @@ func TestPolicies(t *testing.T) {
 		return fmt.Sprintf("%s\n... [KIMI_PROXY_OBSERVATION_MASKED original_chars=50 head=%d tail=%d] ...\n%s",
 			text[:head], head, tail, text[:tail])
 	}
-	up := replying(t, `{"jsonrpc":"2.0","id":1,"result":{"t":"`+text+`"}}`)
-	g := open(t, up.URL, func(s *setup) {
-		bare(s)
-		s.server("other", up.URL)
+	up := rpcServerReplying(t, `{"jsonrpc":"2.0","id":1,"result":{"t":"`+text+`"}}`)
+	g := startRPCGateway(t, up.URL, func(s *setup) {
+		maskWithoutRecoverLine(s)
+		s.addRPCServer("other", up.URL)
 		s.hub.Policies = []hub.Policy{
 			policy(func(p *hub.Policy) { p.Tool, p.Reduce = "raw_*", "none" }),
-			policy(func(p *hub.Policy) { p.Tool, p.HeadChars = "raw_x", num(1) }), // never: the one before fits too
+			policy(func(p *hub.Policy) { p.Tool, p.HeadChars = "raw_x", num(1) }), // never: the one before matches, too
 			policy(func(p *hub.Policy) { p.Server, p.Tool, p.HeadChars, p.TailChars = "a", "read.*", num(0), num(2) }),
 			policy(func(p *hub.Policy) { p.Server, p.MaxChars = "oth*", num(50) }),
 			policy(func(p *hub.Policy) { p.Tool, p.RecoverLine, p.TailChars = "*\n*", &no, num(0) }),
@@ -339,8 +343,8 @@ func TestValidate(t *testing.T) {
 	many := strings.Repeat("x", 513)
 	minus := -1
 	for _, tt := range []struct {
-		mend func(*hub.Config)
-		want string
+		configure func(*hub.Config)
+		want      string
 	}{
 		{func(*hub.Config) {}, ""},
 		{func(c *hub.Config) { c.MaxDepth = 7 }, "max_depth: must be between 8 and 1024"},
@@ -352,7 +356,7 @@ func TestValidate(t *testing.T) {
 				"policies[1].tail_chars: must not be negative"},
 	} {
 		cfg := hub.Default()
-		tt.mend(&cfg)
+		tt.configure(&cfg)
 		var got []string
 		for _, err := range cfg.Validate() {
 			got = append(got, err.Error())

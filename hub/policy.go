@@ -4,30 +4,31 @@ import (
 	"errors"
 	"math"
 
+	"github.com/ctxgate/ctxgate/internal/glob"
 	"github.com/ctxgate/ctxgate/internal/unit"
-	"github.com/ctxgate/ctxgate/prune"
 	"github.com/ctxgate/ctxgate/recall"
+	"github.com/ctxgate/ctxgate/reduce"
 )
 
-// Policy is a rule for some servers and tools. What it does not say stays as [masking] has it.
+// Policy is a rule for some servers and tools. What it does not set is as in [masking].
 type Policy struct {
-	// The servers it is for: an id, with * for any run of characters. Default "*".
+	// The servers that the entry is for: an id, with * for any characters. Default "*".
 	Server string `key:"server"`
 
-	// The tools it is for: a name, with * for any run of characters. Default "*". A call that
-	// names no tool fits only "*".
+	// The tools that the entry is for: a name, with * for any characters. Default "*". Requests without a
+	// tool name match only "*".
 	Tool string `key:"tool"`
 
 	// What to do with long strings: "mask", "prune" or "none". Default "mask".
 	//
-	// With "prune" a tool is listed with one more optional argument, context_focus_question, in
-	// which a model can say what it is looking for. Of each text longer than max_chars the lines
-	// then stay that matter for it; a marker stands for each block of others, and recover_text
-	// reads them back. The server never sees the argument. A call without it is masked, and so is
-	// a text of one line or of more than 16 MiB; with json = true, a text that is JSON is
-	// shortened as JSON. A tool that has such an argument of its own, or whose schema could
-	// refuse one more (it has anyOf, $ref and the like), is listed as it is.
-	Reduce string `key:"reduce" oneof:"mask,prune,none"`
+	// With "prune" each matching tool gets one more optional argument, context_focus_question, in which
+	// the model can say what it is looking for. In each text longer than max_chars only the lines that
+	// matter for that question stay; a marker replaces each block of other lines, and recover_text reads
+	// them back. The server never sees the argument. A call without it is masked, and so is a text of one
+	// line or of more than 16 MiB; with json = true, a text that is JSON is shortened as JSON. A tool that
+	// already has such an argument, or whose schema may not allow another one (because of anyOf, $ref and
+	// the like), is listed unchanged.
+	Reduce reduce.Name `key:"reduce"`
 
 	// Overrides masking.max_chars.
 	MaxChars *int `key:"max_chars"`
@@ -47,44 +48,31 @@ type Policy struct {
 	// Overrides masking.json.
 	JSON *bool `key:"json"`
 
-	// For reduce = "prune": what sort of text the results are: "code", "logs", "docs", or "auto"
-	// to look at each. Default "auto".
-	PruneType string `key:"prune_type" oneof:"auto,code,logs,docs"`
-
-	// For reduce = "prune": the most lines to leave out of a text, as a part of all its lines.
-	// Default 0.7.
-	PruneRatio float64 `key:"prune_ratio" min:"0" max:"1"`
-
-	// For reduce = "prune": the fewest lines to keep of a text. Default 20.
-	PruneMinKeep int `key:"prune_min_keep" min:"0"`
+	Prune reduce.PruneOptions `key:",inline"`
 }
 
-// SetDefaults fills what a rule does not say.
+// SetDefaults sets what a rule leaves out.
 func (p *Policy) SetDefaults() {
-	p.Server, p.Tool, p.Reduce = "*", "*", "mask"
-	p.PruneType, p.PruneRatio, p.PruneMinKeep = "auto", 0.7, 20
+	p.Server, p.Tool, p.Reduce = "*", "*", reduce.ByMask
+	p.Prune = reduce.DefaultPruneOptions()
 }
 
-const maxPattern = 512
-
-func (p Policy) validate(base recall.Policy) []error {
+func (p Policy) validateOver(base recall.Policy) []error {
 	var problems []error
-	if len(p.Server) > maxPattern {
+	if len(p.Server) > glob.MaxLength {
 		problems = append(problems, errors.New("server: the pattern is longer than 512 bytes"))
 	}
-	if len(p.Tool) > maxPattern {
+	if len(p.Tool) > glob.MaxLength {
 		problems = append(problems, errors.New("tool: the pattern is longer than 512 bytes"))
 	}
-	if !(p.PruneRatio >= 0 && p.PruneRatio <= 1) { // NaN too
-		problems = append(problems, errors.New("prune_ratio: must be between 0 and 1"))
+	if p.Reduce != "" {
+		problems = append(problems, p.Reduce.Validate()...)
 	}
-	if p.PruneMinKeep < 0 {
-		problems = append(problems, errors.New("prune_min_keep: must not be negative"))
-	}
+	problems = append(problems, p.Prune.Validate()...)
 	return append(problems, p.over(base).Validate()...)
 }
 
-// over is base with what the rule says.
+// over returns base with what the rule overrides.
 func (p Policy) over(base recall.Policy) recall.Policy {
 	set(&base.MaxChars, p.MaxChars)
 	set(&base.HeadChars, p.HeadChars)
@@ -92,22 +80,11 @@ func (p Policy) over(base recall.Policy) recall.Policy {
 	set(&base.RecoverLine, p.RecoverLine)
 	set(&base.HardLimit, p.HardLimit)
 	set(&base.JSON, p.JSON)
-	if p.Reduce == "none" {
-		base.MaxChars = math.MaxInt
+	base.Choice = reduce.Choice{Reducer: p.Reduce, Prune: p.Prune}
+	if p.Reduce == reduce.None {
+		base.MaxChars = math.MaxInt // so that no string is looked at
 	}
 	return base
-}
-
-// pruning is how the rule prunes, but for the goal, which each call says; nil when it does not.
-func (p Policy) pruning() *recall.Focus {
-	if p.Reduce != "prune" {
-		return nil
-	}
-	f := &recall.Focus{Kind: prune.Guess, Budget: prune.Budget{MaxRatio: p.PruneRatio, MinKeep: p.PruneMinKeep}}
-	if kind, ok := prune.ParseKind(p.PruneType); ok {
-		f.Kind = func(string) prune.Kind { return kind }
-	}
-	return f
 }
 
 func set[T any](dst *T, v *T) {
@@ -116,50 +93,36 @@ func set[T any](dst *T, v *T) {
 	}
 }
 
-// rules are the policies ready to be asked.
+// rules are the compiled policies.
 type rules struct {
-	list   []rule
-	rest   treatment
-	least  int  // the length from which a string may be cut by any rule
-	prunes bool // some rule prunes: the others need not be asked for that
+	list       []rule
+	rest       recall.Policy // where no rule matches
+	minChars   int           // strings of up to this length are cut by no rule
+	needsGoals bool          // some rule's reducer needs a goal
 }
 
 type rule struct {
-	server, tool glob
-	treatment
-}
-
-// treatment is what becomes of a call's reply.
-type treatment struct {
+	server, tool glob.Pattern
 	recall.Policy
-	prune *recall.Focus // how, where the call says what it looks for; nil where it is not asked
 }
 
 func compile(cfg Config) rules {
-	r := rules{rest: treatment{Policy: cfg.Masking}, least: cfg.Masking.MaxChars}
+	r := rules{rest: cfg.Masking, minChars: cfg.Masking.MaxChars}
 	for _, p := range cfg.Policies {
-		t := treatment{p.over(cfg.Masking), p.pruning()}
-		r.list = append(r.list, rule{newGlob(p.Server), newGlob(p.Tool), t})
-		r.least = min(r.least, t.MaxChars)
-		r.prunes = r.prunes || t.prune != nil
+		policy := p.over(cfg.Masking)
+		r.list = append(r.list, rule{glob.New(p.Server), glob.New(p.Tool), policy})
+		r.minChars = min(r.minChars, policy.MaxChars)
+		r.needsGoals = r.needsGoals || policy.NeedsGoal()
 	}
 	return r
 }
 
-// find is what holds for a call: the first rule that fits it, or what is said in general.
-func (r *rules) find(server, tool string) treatment {
+// policyFor returns the policy of the first rule that matches a call, or the general one.
+func (r *rules) policyFor(server, tool string) recall.Policy {
 	for _, rule := range r.list {
-		if rule.server.match(server) && rule.tool.match(tool) {
-			return rule.treatment
+		if rule.server.Match(server) && rule.tool.Match(tool) {
+			return rule.Policy
 		}
 	}
 	return r.rest
-}
-
-// asker says which of a server's tools take what a call looks for; nil when no rule prunes.
-func (r *rules) asker(server string) func(tool string) bool {
-	if !r.prunes {
-		return nil
-	}
-	return func(tool string) bool { return r.find(server, tool).prune != nil }
 }

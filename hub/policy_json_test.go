@@ -18,9 +18,9 @@ func TestGPlus4PolicyJSON(t *testing.T) {
 	}
 	data := `{"rows":[` + strings.Join(list, ",") + `]}`
 	quoted, _ := json.Marshal(data)
-	up := replying(t, `{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":`+string(quoted)+`}],"structuredContent":`+data+`}}`)
+	up := rpcServerReplying(t, `{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":`+string(quoted)+`}],"structuredContent":`+data+`}}`)
 	yes := true
-	g := open(t, up.URL, func(s *setup) {
+	g := startRPCGateway(t, up.URL, func(s *setup) {
 		rule := hub.Policy{JSON: &yes}
 		rule.SetDefaults()
 		rule.Tool = "list_*"

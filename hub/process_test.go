@@ -6,53 +6,57 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ctxgate/ctxgate/internal/testkit/wait"
 	"github.com/ctxgate/ctxgate/mcp"
 )
 
-// elsewhere gives a client connections of its own.
-func (c *client) elsewhere(t testing.TB) *client {
+// withOwnConnections gives a client TCP connections of its own.
+func (c *client) withOwnConnections(t testing.TB) *client {
 	t.Helper()
 	transport := &http.Transport{}
 	t.Cleanup(transport.CloseIdleConnections)
-	c.own = &http.Client{Transport: transport}
+	c.httpClient = &http.Client{Transport: transport}
 	return c
 }
 
-// A5: two clients of the newer era that say nothing by which they differ never get the same process of
-// a server: what one has done in it is nothing to the other, and a late question of the server reaches nobody
-// else. One client that calls again meets its own process again.
+// ownProcesses gives every client of the first server a process of its own, from the start.
+func ownProcesses(s *setup) { s.upstream.Servers[0].Shared = new(bool) }
+
+// A5: two modern clients that cannot be distinguished by what they send never share a child process: one does not see
+// the other's state, and a late request of the server reaches no other client. A client that calls again gets its own
+// process again.
 func TestTwoClientsNeverShareAProcess(t *testing.T) {
 	t.Parallel()
-	a := newFar(t, "a", mcp.EraLegacy, true)
-	y := start(t, nil, a)
-	one, two := y.visit(t, "/mcp", mcp.EraModern, able).elsewhere(t), y.visit(t, "/mcp", mcp.EraModern, able).elsewhere(t)
-	one.tools(t)  // what is offered to such clients has been read, on a process of the first of them
-	for range 3 { // one after the other, so that each could be lent the process of the other
+	a := newFakeServer(t, "a", mcp.Legacy, true)
+	gw := startGateway(t, ownProcesses, a)
+	one, two := gw.connect(t, "/mcp", mcp.Modern, allCapabilities).withOwnConnections(t), gw.connect(t, "/mcp", mcp.Modern, allCapabilities).withOwnConnections(t)
+	one.tools(t)  // the lists for such clients have been read, from a process of the first of them
+	for range 3 { // one after the other, so that each could get the process of the other
 		for _, c := range []*client{one, two} {
-			if got := c.ask(t, mcp.ToolsCall, `{"name":"a::x"}`); got[0] == '!' {
+			if got := c.callResult(t, mcp.ToolsCall, `{"name":"a::x"}`); got[0] == '!' {
 				t.Fatalf("got %s", got)
 			}
 		}
 	}
-	if n := len(a.programs()); n != 3 {
+	if n := len(a.childPIDs()); n != 3 {
 		t.Errorf("there are %d processes, want one that is shared and one for each client", n)
 	}
 }
 
-// A client's own process is not ended while its session lives: others that come are refused, and told
-// by which setting.
+// A client's own child process is not ended while its session lives: further clients are refused, by a message
+// that names the setting.
 func TestProcessOfASessionIsKept(t *testing.T) {
 	t.Parallel()
-	a := newFar(t, "a", mcp.EraLegacy, true)
-	y := start(t, func(s *setup) { s.upstream.MaxLanes = 4 }, a)
-	first := y.visit(t, "/mcp", mcp.EraLegacy, able)
+	a := newFakeServer(t, "a", mcp.Legacy, true)
+	gw := startGateway(t, func(s *setup) { ownProcesses(s); s.upstream.MaxClientConns = 4 }, a)
+	first := gw.connect(t, "/mcp", mcp.Legacy, allCapabilities)
 	first.tools(t)
-	first.ask(t, mcp.ToolsCall, `{"name":"a::x"}`)
-	eventually(t, "process of the client", func() bool { return len(a.programs()) == 2 })
-	mine := a.programs()[1]
+	first.callResult(t, mcp.ToolsCall, `{"name":"a::x"}`)
+	wait.For(t, "process of the client", func() bool { return len(a.childPIDs()) == 2 })
+	mine := a.childPIDs()[1]
 	refused := 0
 	for range 6 {
-		got := y.visit(t, "/mcp", mcp.EraLegacy, able).ask(t, mcp.ToolsCall, `{"name":"a::x"}`)
+		got := gw.connect(t, "/mcp", mcp.Legacy, allCapabilities).callResult(t, mcp.ToolsCall, `{"name":"a::x"}`)
 		if strings.HasPrefix(got, "!") {
 			refused++
 			if !strings.Contains(got, "max_client_connections = 4") {
@@ -60,11 +64,11 @@ func TestProcessOfASessionIsKept(t *testing.T) {
 			}
 		}
 	}
-	if got := first.ask(t, mcp.ToolsCall, `{"name":"a::x"}`); got[0] == '!' || !alive(mine) {
+	if got := first.callResult(t, mcp.ToolsCall, `{"name":"a::x"}`); got[0] == '!' || !alive(mine) {
 		t.Errorf("the process of the first client was ended: %s", got)
 	}
 	// All clients here are one caller, which may have half of the processes.
-	if want := fmt.Sprint(5, 3); fmt.Sprint(refused, len(a.programs())) != want {
-		t.Errorf("%d clients were refused and %d processes started, want %s", refused, len(a.programs()), want)
+	if want := fmt.Sprint(5, 3); fmt.Sprint(refused, len(a.childPIDs())) != want {
+		t.Errorf("%d clients were refused and %d processes started, want %s", refused, len(a.childPIDs()), want)
 	}
 }

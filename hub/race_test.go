@@ -2,5 +2,5 @@
 
 package hub_test
 
-// slower is how much longer things take under the race detector, at most.
+// slower is how many times slower the race detector makes a test, at most.
 const slower = 20

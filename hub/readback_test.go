@@ -16,19 +16,19 @@ import (
 	"github.com/ctxgate/ctxgate/recall"
 )
 
-// holding is a gateway that has kept a text, and its id.
-func holding(t *testing.T, text string, mend ...func(*setup)) (*yard, string) {
+// newGatewayWithOriginal returns a gateway that has stored a text, and the text's id.
+func newGatewayWithOriginal(t *testing.T, text string, configure ...func(*setup)) (*mcpGateway, string) {
 	t.Helper()
-	y := start(t, func(s *setup) {
-		for _, m := range append(mend, small) {
+	gw := startGateway(t, func(s *setup) {
+		for _, m := range append(configure, maskSmall) {
 			m(s)
 		}
-	}, newFar(t, "a", mcp.EraModern, false))
-	id, err := y.recall.Keep(t.Context(), auth.DefaultTenant, text, recall.Origin{Server: "a", Tool: "x"})
+	}, newFakeServer(t, "a", mcp.Modern, false))
+	id, err := gw.recall.StoreText(t.Context(), auth.DefaultTenant, text, recall.Origin{Server: "a", Tool: "x"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return y, id
+	return gw, id
 }
 
 func numberedLines(n int) string {
@@ -39,22 +39,22 @@ func numberedLines(n int) string {
 	return b.String()
 }
 
-// 1,500 ranges that overlap give each line once: 60 KB of request cannot make gigabytes of reply.
+// 1,500 overlapping ranges give each line once: a request of 60 KB cannot cause a reply of gigabytes.
 func TestOverlappingRangesGiveEachLineOnce(t *testing.T) { // not parallel: it measures the process
 	const lines = 30_000
 	text := numberedLines(lines) // 1 MB
-	y, id := holding(t, text)
+	gw, id := newGatewayWithOriginal(t, text)
 	var ranges []string
 	for i := range 1500 {
 		ranges = append(ranges, fmt.Sprintf(`{"start_line":%d,"end_line":%d}`, i+1, lines))
 	}
 	args := `{"prune_id":"` + id + `","include_line_numbers":true,"ranges":[` + strings.Join(ranges, ",") + `]}`
-	c := y.visit(t, "/mcp", mcp.EraModern, "{}")
+	c := gw.connect(t, "/mcp", mcp.Modern, "{}")
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	began := processorTime(t)
-	got := said(t, c.ask(t, mcp.ToolsCall, `{"name":"recover_text","arguments":`+args+`}`))
-	took := processorTime(t) - began
+	began := cpuTime(t)
+	got := textOfResult(t, c.callResult(t, mcp.ToolsCall, `{"name":"recover_text","arguments":`+args+`}`))
+	took := cpuTime(t) - began
 	runtime.ReadMemStats(&after)
 	allocated := after.TotalAlloc - before.TotalAlloc
 	t.Logf("%d bytes of arguments, %d of text: %d in the reply; %v of processor time, %d MB allocated", len(args), len(text), len(got), took, allocated>>20)
@@ -66,18 +66,18 @@ func TestOverlappingRangesGiveEachLineOnce(t *testing.T) { // not parallel: it m
 	}
 }
 
-// What is longer than recall.read_bytes is cut while it is written, and says how to ask for the rest;
-// asking on gives all of it.
-func TestLongReadingSaysHowToReadOn(t *testing.T) {
+// A reply longer than recall.read_bytes is cut while it is written, and says how to ask for the rest; following
+// that reads all of it.
+func TestLongReadSaysHowToContinue(t *testing.T) {
 	t.Parallel()
 	const limit = 1 << 20
 	text := numberedLines(70_000) // 2.5 MB
-	y, id := holding(t, text, func(s *setup) { s.recall.ReadBytes = limit })
-	c := y.visit(t, "/mcp", mcp.EraModern, "{}")
+	gw, id := newGatewayWithOriginal(t, text, func(s *setup) { s.recall.ReadBytes = limit })
+	c := gw.connect(t, "/mcp", mcp.Modern, "{}")
 	for name, first := range map[string]string{"whole": "", "lines": `,"ranges":[{"start_line":1,"end_line":70001}]`, "search": `,"pattern":"kept$"`} {
 		all, n := "", 0
 		for more := first; ; n++ {
-			got := said(t, c.ask(t, mcp.ToolsCall, `{"name":"recover_text","arguments":{"prune_id":"`+id+`"`+more+`}}`))
+			got := textOfResult(t, c.callResult(t, mcp.ToolsCall, `{"name":"recover_text","arguments":{"prune_id":"`+id+`"`+more+`}}`))
 			if len(got) > limit || n > 10 {
 				t.Fatalf("%s: %d bytes in answer %d", name, len(got), n)
 			}
@@ -111,8 +111,8 @@ func TestLongReadingSaysHowToReadOn(t *testing.T) {
 	}
 }
 
-// Hostile patterns take little time at the door, too: recall's own tests try each on more texts.
-func TestHostilePatternsAtTheDoor(t *testing.T) { // not parallel: it measures the process
+// Hostile patterns take little time at the endpoint, too: the tests of recall try each on more texts.
+func TestHostilePatternsAtEndpoint(t *testing.T) { // not parallel: it measures the process
 	raw, err := os.ReadFile("../recall/testdata/patterns.json")
 	if err != nil {
 		t.Fatal(err)
@@ -124,8 +124,8 @@ func TestHostilePatternsAtTheDoor(t *testing.T) { // not parallel: it measures t
 	if err := json.Unmarshal(raw, &list); err != nil || len(list) < 50 {
 		t.Fatal(len(list), err)
 	}
-	y, id := holding(t, strings.Repeat("ab", 2<<20/slower)+"\n"+strings.Repeat("aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa!\n", 1000))
-	c := y.visit(t, "/mcp", mcp.EraModern, "{}")
+	gw, id := newGatewayWithOriginal(t, strings.Repeat("ab", 2<<20/slower)+"\n"+strings.Repeat("aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa!\n", 1000))
+	c := gw.connect(t, "/mcp", mcp.Modern, "{}")
 	var most time.Duration
 	for _, p := range list {
 		var expr strings.Builder
@@ -135,10 +135,10 @@ func TestHostilePatternsAtTheDoor(t *testing.T) { // not parallel: it measures t
 		pattern, _ := json.Marshal(expr.String())
 		took := time.Duration(1 << 62)
 		for try := 0; try < 3 && took > 50*time.Millisecond; try++ {
-			began := processorTime(t)
+			began := cpuTime(t)
 			g := c.call(t, mcp.ToolsCall, `{"name":"recover_text","arguments":{"prune_id":"`+id+`","pattern":`+string(pattern)+`}}`)
-			took = min(took, processorTime(t)-began)
-			if got := outcome(t, g.body); g.status != 200 || strings.HasPrefix(got, "!") && !strings.HasPrefix(got, `!{"code":-32602,`) {
+			took = min(took, cpuTime(t)-began)
+			if got := resultOrError(t, g.body); g.status != 200 || strings.HasPrefix(got, "!") && !strings.HasPrefix(got, `!{"code":-32602,`) {
 				t.Errorf("%s: %d %.200s", p.Name, g.status, got)
 			}
 		}

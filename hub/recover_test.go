@@ -16,7 +16,7 @@ import (
 
 var lineOfRecovery = regexp.MustCompile(`\[recover: prune_id=(prn_[0-9a-z]{26}) chars=(\d+-\d+)\]`)
 
-// shortened is what small makes of a text, as JSON writes it, with id for the one that it chose.
+// shortened returns what maskSmall makes of a text, as JSON writes it, with "id" for its id.
 func shortened(text string) string {
 	r := []rune(text)
 	s := fmt.Sprintf("%s\n... [KIMI_PROXY_OBSERVATION_MASKED original_chars=%d head=4 tail=4] ...\n[recover: prune_id=@id chars=5-%d]\n%s",
@@ -24,8 +24,8 @@ func shortened(text string) string {
 	return strings.ReplaceAll(s, "\n", `\n`)
 }
 
-// G3, G4, G+1, G+4 on the MCP doors: long strings of results and of error data are cut, each under
-// one id wherever it stands; binary data, addresses and everything else stay as they came.
+// G3, G4, G+1, G+4 at the MCP endpoint: long strings of results and of error data are masked, each under one id
+// wherever it stands; binary data, URIs and everything else stay as they came.
 func TestMaskedResults(t *testing.T) {
 	t.Parallel()
 	const long = "first line é\nsecond line\nthird line"
@@ -42,42 +42,42 @@ func TestMaskedResults(t *testing.T) {
 		"prompt": {mcp.PromptsGet, `{"name":"p"}`, `{"description":"@long","messages":[{"role":"user","content":{"type":"text","text":"@long"}},` +
 			`{"role":"user","content":{"type":"image","data":"` + data + `"}},{"role":"user","content":[{"type":"text","text":"@long"}]}]}`},
 	} {
-		a := newFar(t, "a", mcp.EraLegacy, false).on(tt.method, says(strings.ReplaceAll(tt.answer, "@long", raw)))
-		y := start(t, small, a)
-		for _, era := range both {
-			c := y.visit(t, "/mcp/a", era, "{}")
-			id, reply := c.begin(t, tt.method, tt.params)
-			got := wait(t, reply, name).body
+		a := newFakeServer(t, "a", mcp.Legacy, false).handle(tt.method, respond(strings.ReplaceAll(tt.answer, "@long", raw)))
+		gw := startGateway(t, maskSmall, a)
+		for _, protocol := range protocols {
+			c := gw.connect(t, "/mcp/a", protocol, "{}")
+			id, reply := c.startCall(t, tt.method, tt.params)
+			got := receiveWithin(t, reply, name).body
 			found := lineOfRecovery.FindStringSubmatch(got)
 			if found == nil {
 				t.Fatalf("%s: nothing was cut: %s", name, got)
 			}
-			want := envelope(strings.ReplaceAll(tt.answer, "@long", strings.ReplaceAll(shortened(long), "@id", found[1])), id)
-			if strip(c, got) != want {
-				t.Errorf("%s: got %s\nwant %s", name, strip(c, got), want)
+			want := wrapReply(strings.ReplaceAll(tt.answer, "@long", strings.ReplaceAll(shortened(long), "@id", found[1])), id)
+			if stripGatewayChanges(c, got) != want {
+				t.Errorf("%s: got %s\nwant %s", name, stripGatewayChanges(c, got), want)
 			}
-			if got := said(t, c.ask(t, mcp.ToolsCall, `{"name":"recover_text","arguments":{"prune_id":"`+found[1]+`"}}`)); got != long {
+			if got := textOfResult(t, c.callResult(t, mcp.ToolsCall, `{"name":"recover_text","arguments":{"prune_id":"`+found[1]+`"}}`)); got != long {
 				t.Errorf("%s: recovered %q", name, got)
 			}
 		}
 	}
 }
 
-// kept is a gateway that has cut a text, and the id it gave it.
-func kept(t *testing.T, text string) (*yard, string) {
+// newGatewayWithRecoverable returns a gateway that has masked a text, and the text's id.
+func newGatewayWithRecoverable(t *testing.T, text string) (*mcpGateway, string) {
 	t.Helper()
 	raw, _ := json.Marshal(text)
-	a := newFar(t, "a", mcp.EraModern, false).on(mcp.ToolsCall, says(`{"content":[{"type":"text","text":`+string(raw)+`}]}`))
-	y := start(t, small, a)
-	got := y.visit(t, "/mcp", mcp.EraModern, "{}").ask(t, mcp.ToolsCall, `{"name":"a::x"}`)
-	return y, lineOfRecovery.FindStringSubmatch(got)[1]
+	a := newFakeServer(t, "a", mcp.Modern, false).handle(mcp.ToolsCall, respond(`{"content":[{"type":"text","text":`+string(raw)+`}]}`))
+	gw := startGateway(t, maskSmall, a)
+	got := gw.connect(t, "/mcp", mcp.Modern, "{}").callResult(t, mcp.ToolsCall, `{"name":"a::x"}`)
+	return gw, lineOfRecovery.FindStringSubmatch(got)[1]
 }
 
-// G+1: recover_text gives all of an original or a part of it, at every door, and is not cut itself.
+// G+1: recover_text returns all or part of an original, at every endpoint, and its result is not masked.
 func TestRecoverText(t *testing.T) {
 	t.Parallel()
 	text := "one\ntwo é\n\nfour: " + strings.Repeat("x", 100) + "\nfive"
-	y, id := kept(t, text)
+	gw, id := newGatewayWithRecoverable(t, text)
 	lines := strings.Split(text, "\n")
 	for args, want := range map[string]string{
 		``: text,
@@ -96,24 +96,24 @@ func TestRecoverText(t *testing.T) {
 		`,"include_line_numbers":false`:                                                        text,
 		`,"ranges":[{"start_line":9,"end_line":9}]`:                                            "",
 	} {
-		for _, era := range both {
-			c := y.visit(t, "/mcp", era, "{}")
-			got := c.ask(t, mcp.ToolsCall, `{"name":"recover_text","arguments":{"prune_id":"`+id+`"`+args+`}}`)
-			if said(t, got) != want || strings.HasSuffix(got, `,"isError":false,"resultType":"complete"}`) != (era == mcp.EraModern) {
+		for _, protocol := range protocols {
+			c := gw.connect(t, "/mcp", protocol, "{}")
+			got := c.callResult(t, mcp.ToolsCall, `{"name":"recover_text","arguments":{"prune_id":"`+id+`"`+args+`}}`)
+			if textOfResult(t, got) != want || strings.HasSuffix(got, `,"isError":false,"resultType":"complete"}`) != (protocol == mcp.Modern) {
 				t.Errorf("%s: got %s, want %q", args, got, want)
 			}
 		}
 	}
 	spelled := strings.ToUpper(strings.ReplaceAll(id, "0", "o"))
-	if got := y.visit(t, "/mcp/a", mcp.EraModern, "{}").ask(t, mcp.ToolsCall, `{"name":"recover_text","arguments":{"prune_id":" `+spelled+`"}}`); said(t, got) != text {
+	if got := gw.connect(t, "/mcp/a", mcp.Modern, "{}").callResult(t, mcp.ToolsCall, `{"name":"recover_text","arguments":{"prune_id":" `+spelled+`"}}`); textOfResult(t, got) != text {
 		t.Errorf("spelled %s: got %s", spelled, got)
 	}
 }
 
-// P6 on the MCP doors: what cannot be given is said with the code of the contract.
+// P6 at the MCP endpoint: what cannot be read back is refused with the code of the contract.
 func TestRecoverTextRefusals(t *testing.T) {
 	t.Parallel()
-	y, id := kept(t, strings.Repeat("a text to keep ", 10))
+	gw, id := newGatewayWithRecoverable(t, strings.Repeat("a text to keep ", 10))
 	const unknown = `!{"code":-32004,"message":"prune_id_not_found: unknown or expired prune_id","data":{"code":"prune_id_not_found"}}`
 	const badRange = `!{"code":-32005,"message":"invalid_range: lines are counted from 1, and start_line is not after end_line","data":{"code":"invalid_range"}}`
 	badParams := `!{"code":-32602,`
@@ -121,7 +121,7 @@ func TestRecoverTextRefusals(t *testing.T) {
 		`{"prune_id":"prn_00000000000000000000000000"}`:                          unknown,
 		`{"prune_id":"prn_x"}`:                                                   unknown,
 		`{"prune_id":"` + id[:len(id)-1] + `"}`:                                  unknown,
-		`{"prune_id":"` + otherTenants(t, y) + `"}`:                              unknown,
+		`{"prune_id":"` + otherTenants(t, gw) + `"}`:                             unknown,
 		`{"prune_id":"` + id + `","ranges":[{"start_line":2,"end_line":1}]}`:     badRange,
 		`{"prune_id":"` + id + `","ranges":[{"start_line":0,"end_line":1}]}`:     badRange,
 		`{"prune_id":"` + id + `","ranges":[{"start_line":1}]}`:                  badRange,
@@ -137,48 +137,48 @@ func TestRecoverTextRefusals(t *testing.T) {
 		`{}`:                                                                     badParams,
 		`[]`:                                                                     badParams,
 	} {
-		for _, era := range both {
-			c := y.visit(t, "/mcp", era, "{}")
+		for _, protocol := range protocols {
+			c := gw.connect(t, "/mcp", protocol, "{}")
 			g := c.call(t, mcp.ToolsCall, `{"name":"recover_text","arguments":`+args+`}`)
-			if got := outcome(t, g.body); !strings.HasPrefix(got, want) || g.status != 200 {
+			if got := resultOrError(t, g.body); !strings.HasPrefix(got, want) || g.status != 200 {
 				t.Errorf("%s: got %d %s, want %s", args, g.status, got, want)
 			}
 		}
 	}
-	if got := y.visit(t, "/mcp", mcp.EraModern, "{}").ask(t, mcp.ToolsCall, `{"name":"recover_text"}`); !strings.HasPrefix(got, badParams) {
+	if got := gw.connect(t, "/mcp", mcp.Modern, "{}").callResult(t, mcp.ToolsCall, `{"name":"recover_text"}`); !strings.HasPrefix(got, badParams) {
 		t.Errorf("got %s", got)
 	}
 }
 
-// otherTenants keeps a text for somebody else, and gives its id.
-func otherTenants(t *testing.T, y *yard) string {
+// otherTenants stores a text for another tenant, and returns its id.
+func otherTenants(t *testing.T, gw *mcpGateway) string {
 	t.Helper()
 	body := []byte(`{"jsonrpc":"2.0","id":1,"result":"` + strings.Repeat("a text to keep ", 10) + `"}`)
 	m, err := rpc.ParseMessage(body, 8, 20)
 	if err != nil {
 		t.Fatal(err)
 	}
-	cut := y.recall.Shrink(context.Background(), recall.Doc{Tenant: "other", Body: body, Strings: m.Strings}, y.set.hub.Masking)
+	cut := gw.recall.Shrink(context.Background(), recall.ShrinkRequest{Tenant: "other", Body: body, Strings: m.LongStrings}, gw.setup.hub.Masking)
 	if len(cut.Edits) != 1 {
 		t.Fatalf("%+v", cut)
 	}
 	return lineOfRecovery.FindStringSubmatch(string(cut.Edits[0].Text))[1]
 }
 
-// A policy for some tools holds on the MCP doors under the names that servers give them.
+// A policy for some tools applies at the MCP endpoint under the servers' own names.
 func TestPolicyOfTool(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("0123456789", 5)
-	answer := says(`{"content":[{"type":"text","text":"` + long + `"}]}`)
-	a, b := newFar(t, "a", mcp.EraModern, false).on(mcp.ToolsCall, answer), newFar(t, "b", mcp.EraLegacy, false).on(mcp.ToolsCall, answer)
-	y := start(t, func(s *setup) {
-		small(s)
+	answer := respond(`{"content":[{"type":"text","text":"` + long + `"}]}`)
+	a, b := newFakeServer(t, "a", mcp.Modern, false).handle(mcp.ToolsCall, answer), newFakeServer(t, "b", mcp.Legacy, false).handle(mcp.ToolsCall, answer)
+	gw := startGateway(t, func(s *setup) {
+		maskSmall(s)
 		s.hub.Policies = []hub.Policy{{Server: "a", Tool: "raw*", Reduce: "none"}, {Server: "b", Tool: "*", Reduce: "none"}}
 	}, a, b)
-	for _, era := range both {
-		c := y.visit(t, "/mcp", era, "{}")
+	for _, protocol := range protocols {
+		c := gw.connect(t, "/mcp", protocol, "{}")
 		for tool, cut := range map[string]bool{"a::raw": false, "a::rawer": false, "a::x": true, "b::x": false} {
-			if got := c.ask(t, mcp.ToolsCall, `{"name":"`+tool+`"}`); strings.Contains(got, long) == cut {
+			if got := c.callResult(t, mcp.ToolsCall, `{"name":"`+tool+`"}`); strings.Contains(got, long) == cut {
 				t.Errorf("%s: got %s", tool, got)
 			}
 		}

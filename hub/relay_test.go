@@ -18,7 +18,7 @@ func TestG1IDComesBackAsItWasSent(t *testing.T) {
 		{`1.0`, `1.0`},
 		{`1.0`, `1`},
 		{`9007199254740993`, `9007199254740993`},
-		{`9007199254740993`, `9007199254740992`}, // what a peer that holds doubles makes of it
+		{`9007199254740993`, `9007199254740992`}, // as a server writes it that reads numbers as doubles
 		{`"\u0061"`, `"\u0061"`},
 		{`"\u0061"`, `"a"`},
 		{`"é\/"`, `"\u00e9/"`},
@@ -34,8 +34,8 @@ func TestG1IDComesBackAsItWasSent(t *testing.T) {
 			`{"result": {"text": "` + strings.Repeat("x", 50) + `"}, "jsonrpc": "2.0" , "id" : %s }`,
 			`{"error":{"code":1,"message":"no","data":"` + strings.Repeat("x", 50) + `"},"id":%s,"jsonrpc":"2.0"}`,
 		} {
-			up := replying(t, fmt.Sprintf(shape, tt.spelled))
-			g := open(t, up.URL, bare)
+			up := rpcServerReplying(t, fmt.Sprintf(shape, tt.spelled))
+			g := startRPCGateway(t, up.URL, maskWithoutRecoverLine)
 			got := g.post(t, "a", `{"jsonrpc":"2.0","id":`+tt.sent+`,"method":"m"}`)
 			want := masked(fmt.Sprintf(shape, tt.sent))
 			if got.status != http.StatusOK || got.body != want {
@@ -47,17 +47,16 @@ func TestG1IDComesBackAsItWasSent(t *testing.T) {
 	}
 }
 
-// masked is the string of 50 x as the bare policy leaves it.
+// masked returns a string of 50 x as maskWithoutRecoverLine leaves it.
 func masked(s string) string {
 	return strings.ReplaceAll(s, strings.Repeat("x", 50),
 		`xxxx\n... [KIMI_PROXY_OBSERVATION_MASKED original_chars=50 head=4 tail=4] ...\nxxxx`)
 }
 
-// A server that could not read the request answers an error without an id; the client still
-// gets its own.
+// A server that cannot read the request answers an error without an id; the client still gets its own.
 func TestG1ErrorWithIDNull(t *testing.T) {
-	up := replying(t, `{"jsonrpc":"2.0","error":{"code":-32700,"message":"parse error"},"id":null}`)
-	g := open(t, up.URL, nil)
+	up := rpcServerReplying(t, `{"jsonrpc":"2.0","error":{"code":-32700,"message":"parse error"},"id":null}`)
+	g := startRPCGateway(t, up.URL, nil)
 	for _, id := range []string{`1`, `"1"`, `1.0`, `9007199254740993`, `"\u0061"`, `null`, `-0`, `1e2`} {
 		got := g.post(t, "a", `{"jsonrpc":"2.0","id":`+id+`,"method":"m"}`)
 		want := `{"jsonrpc":"2.0","error":{"code":-32700,"message":"parse error"},"id":` + id + `}`
@@ -69,14 +68,14 @@ func TestG1ErrorWithIDNull(t *testing.T) {
 
 func TestG1NotificationIsAccepted(t *testing.T) {
 	const message = "\n{ \"method\" :\t\"notifications/x\", \"params\":{\"n\":1.50,\"s\":\"\\u0061\\/\"},\"jsonrpc\":\"2.0\" }\n"
-	for name, up := range map[string]*peer{
-		"accepted":  answering(t, http.StatusAccepted, "", ""),
-		"answered":  replying(t, `{"jsonrpc":"2.0","id":null,"result":{}}`),
-		"an error":  answering(t, http.StatusInternalServerError, "text/html", "<h1>no</h1>"),
-		"very long": replying(t, strings.Repeat("x", 1<<20)),
+	for name, up := range map[string]*rpcServer{
+		"accepted":  rpcServerWith(t, http.StatusAccepted, "", ""),
+		"answered":  rpcServerReplying(t, `{"jsonrpc":"2.0","id":null,"result":{}}`),
+		"an error":  rpcServerWith(t, http.StatusInternalServerError, "text/html", "<h1>no</h1>"),
+		"very long": rpcServerReplying(t, strings.Repeat("x", 1<<20)),
 	} {
 		t.Run(name, func(t *testing.T) {
-			g := open(t, up.URL, nil)
+			g := startRPCGateway(t, up.URL, nil)
 			got := g.post(t, "a", message)
 			if got.status != http.StatusAccepted || got.body != "" {
 				t.Errorf("got %d %q, want 202 and no body", got.status, got.body)
@@ -89,7 +88,7 @@ func TestG1NotificationIsAccepted(t *testing.T) {
 }
 
 func TestG1NotificationToServerThatIsDown(t *testing.T) {
-	g := open(t, down(t), nil)
+	g := startRPCGateway(t, closedServer(t), nil)
 	got := g.post(t, "a", `{"jsonrpc":"2.0","method":"notifications/x"}`)
 	if got.status != http.StatusAccepted || got.body != "" {
 		t.Errorf("got %d %q, want 202 and no body", got.status, got.body)
@@ -98,8 +97,8 @@ func TestG1NotificationToServerThatIsDown(t *testing.T) {
 
 // The server gets the client's bytes: no re-encoding, no reordering.
 func TestG2RequestBytesAreForwarded(t *testing.T) {
-	up := replying(t, `{"jsonrpc":"2.0","id":1,"result":{}}`)
-	g := open(t, up.URL, nil)
+	up := rpcServerReplying(t, `{"jsonrpc":"2.0","id":1,"result":{}}`)
+	g := startRPCGateway(t, up.URL, nil)
 	for _, body := range []string{
 		`{"jsonrpc":"2.0","id":1,"method":"m"}`,
 		" \r\n\t{ \"method\" : \"m\" ,\n\"id\":1 , \"jsonrpc\" : \"2.0\"}\n\n",
@@ -118,7 +117,7 @@ func TestG2RequestBytesAreForwarded(t *testing.T) {
 }
 
 func TestG2BaseURLAndHeaders(t *testing.T) {
-	up := replying(t, `{"jsonrpc":"2.0","id":1,"result":{}}`)
+	up := rpcServerReplying(t, `{"jsonrpc":"2.0","id":1,"result":{}}`)
 	for base, want := range map[string]string{
 		up.URL:                      "/rpc",
 		up.URL + "/":                "/rpc",
@@ -128,13 +127,13 @@ func TestG2BaseURLAndHeaders(t *testing.T) {
 		up.URL + "/sp%20ace/%2Fb/":  "/sp%20ace/%2Fb/rpc",
 		up.URL + "/api/mcp-gateway": "/api/mcp-gateway/rpc",
 	} {
-		g := open(t, "", func(s *setup) {
-			s.upstream.Servers = []upstream.Server{{ID: "a", RPC: secret.URL(base), Headers: map[string]secret.Text{
+		g := startRPCGateway(t, "", func(s *setup) {
+			s.upstream.Servers = []upstream.ServerConfig{{ID: "a", RPC: secret.URL(base), Headers: map[string]secret.Text{
 				"Authorization": secret.Parse("Bearer hush"), "x-team": secret.Parse("core"),
 			}}}
 		})
 		client := http.Header{"Authorization": {"Bearer of-the-client"}, "X-Other": {"x"}, "Cookie": {"c=1"}}
-		got := g.do(t, http.MethodPost, path("a"), strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"m"}`), client)
+		got := g.do(t, http.MethodPost, rpcPath("a"), strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"m"}`), client)
 		if got.status != http.StatusOK {
 			t.Errorf("%s: got %d %s", base, got.status, got.body)
 		}
@@ -154,7 +153,7 @@ func TestG2BaseURLAndHeaders(t *testing.T) {
 	}
 }
 
-// Whatever is not a masked string comes through to the byte.
+// Everything but a masked string is forwarded byte for byte.
 func TestG4RestIsVerbatim(t *testing.T) {
 	for _, reply := range []string{
 		"\r\n { \"result\" : {\"z\":1.50, \"a\":12345678901234567890,\"e\":1E+02,\"m\":-0.0,\t\"s\":\"\\/\\u0041\\b\"}\n, \"x-unknown\":[ ], \"jsonrpc\":\"2.0\", \"id\":1 } \n",
@@ -166,8 +165,8 @@ func TestG4RestIsVerbatim(t *testing.T) {
 		`{"jsonrpc":"2.0","id":1,"result":null}`,
 		`{"jsonrpc":"2.0","id":1,"result":"exactly twenty chars"}`,
 	} {
-		up := replying(t, reply)
-		got := open(t, up.URL, bare).post(t, "a", `{"jsonrpc":"2.0","id":1,"method":"m"}`)
+		up := rpcServerReplying(t, reply)
+		got := startRPCGateway(t, up.URL, maskWithoutRecoverLine).post(t, "a", `{"jsonrpc":"2.0","id":1,"method":"m"}`)
 		if want := masked(reply); got.status != http.StatusOK || got.body != want {
 			t.Errorf("got %d\n%q, want 200\n%q", got.status, got.body, want)
 		}
@@ -177,19 +176,19 @@ func TestG4RestIsVerbatim(t *testing.T) {
 	}
 }
 
-// The server table is one list in the config; a server more is an entry more.
+// The servers are one list in the configuration; another server is another entry.
 func TestG6ServerTable(t *testing.T) {
-	up := map[string]*peer{}
+	up := map[string]*rpcServer{}
 	for _, id := range []string{"one", "two.x", "three_3-c"} {
-		up[id] = replying(t, `{"jsonrpc":"2.0","id":1,"result":"`+id+`"}`)
+		up[id] = rpcServerReplying(t, `{"jsonrpc":"2.0","id":1,"result":"`+id+`"}`)
 	}
-	var table []upstream.Server
+	var table []upstream.ServerConfig
 	for _, id := range []string{"one", "two.x"} {
-		table = append(table, upstream.Server{ID: id, RPC: secret.URL(up[id].URL)})
+		table = append(table, upstream.ServerConfig{ID: id, RPC: secret.URL(up[id].URL)})
 	}
-	before := open(t, "", func(s *setup) { s.upstream.Servers = table })
-	after := open(t, "", func(s *setup) {
-		s.upstream.Servers = append(table, upstream.Server{ID: "three_3-c", RPC: secret.URL(up["three_3-c"].URL)})
+	before := startRPCGateway(t, "", func(s *setup) { s.upstream.Servers = table })
+	after := startRPCGateway(t, "", func(s *setup) {
+		s.upstream.Servers = append(table, upstream.ServerConfig{ID: "three_3-c", RPC: secret.URL(up["three_3-c"].URL)})
 	})
 	for id, p := range up {
 		want := `{"jsonrpc":"2.0","id":1,"result":"` + id + `"}`

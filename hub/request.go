@@ -1,12 +1,14 @@
 package hub
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"net/http"
 	"sync"
 
 	"github.com/ctxgate/ctxgate/auth"
+	"github.com/ctxgate/ctxgate/fault"
 	"github.com/ctxgate/ctxgate/front"
 	"github.com/ctxgate/ctxgate/jsonscan"
 	"github.com/ctxgate/ctxgate/mcp"
@@ -14,159 +16,221 @@ import (
 	"github.com/ctxgate/ctxgate/upstream"
 )
 
-// request is a client's request in no era's dress: who asks what, and how to reach the client
-// while it waits.
-type request struct {
+// maxClientID bounds the id of a client; what is longer names none.
+const maxClientID = 64
+
+// maxClientBytes bounds what a client says of itself: its capabilities and its info.
+const maxClientBytes = 4 << 10
+
+// Request is a client's request, independent of the protocol revision and of the endpoint.
+type Request struct {
 	rpc.Request
-	params mcp.Params
-	plan   *plan
-	leave  func() // says that the plan's servers are not needed any more
-	who    auth.Caller
-	via    visit
-	era    mcp.Era
-	client mcp.Client
-	level  string   // the least severe log messages the client wants; "" for none
-	only   string   // the one server that is asked; "" for all
-	held   *session // of the older era; nil in the newer one
-	peer   *waiter
+	Params    mcp.Params // of the message, parsed
+	Plan      *Plan
+	Caller    auth.Caller
+	CallerKey string // the caller and its address or connection: whose share of what is limited the request uses
+	ClientID  string // as the client's entry names it, by ctxgate stdio --client or ?client=; "" where it names none
+	Protocol  mcp.Protocol
+	Client    mcp.Client
+	LogLevel  string  // the least severe log messages that the client wants; "" for none
+	Server    string  // the one server of the endpoint; "" for all
+	Session   Session // of a legacy client; nil for a modern one
+	Peer      *CallPeer
+
+	clientKey   string          // as CallerKey, but the same for all connections; "" where CallerKey is
+	conn        string          // no two connections have the same; "" on the stdio of a single client
+	connCtx     context.Context //nolint:containedctx // ends with the connection; nil where that is not known
+	releasePlan func()          // the servers of the plan may be closed from then on
 }
 
-// visit is how a request came: by which connection, and in whose name it uses what there is only
-// so much of. On stdin and stdout there is one client, and nothing to tell apart.
-type visit struct {
-	conn   string          // no two connections have the same
-	life   context.Context //nolint:containedctx // ends with the connection; nil where nobody knows
-	caller string          // whose share is used
-}
-
-// visitOf says how a request came over HTTP.
-func visitOf(r *http.Request, who auth.Caller) visit {
-	v := visit{caller: front.CallerKey(auth.With(r.Context(), who))}
-	v.conn, v.life = front.ConnectionOf(r)
-	return v
-}
-
-// principal is who asks, whichever way the request came.
-func (r *request) principal() string { return r.who.Tenant() + "\x00" + r.who.Subject() }
-
-// from is the client as lanes see it. A request of the newer era says who its client is only by the
-// caller, the address and the client's own name, which several may share.
-func (r *request) from() upstream.Who {
-	who := upstream.Who{Client: r.client, Subject: r.via.caller + "\x00" + string(r.client.Info), Conn: r.via.conn, Open: r.via.life, Caller: r.via.caller}
-	if r.held != nil {
-		who.Session, who.Owner = r.held.name, r.held.peer()
+// NewHTTPRequest returns a request that came over HTTP, still without its message.
+func NewHTTPRequest(r *http.Request, p *Plan, caller auth.Caller) *Request {
+	req := &Request{Plan: p, Caller: caller, CallerKey: front.CallerKey(auth.WithCaller(r.Context(), caller)), Server: r.PathValue("server")}
+	req.conn, req.connCtx = front.ConnectionOf(r)
+	if id := r.URL.Query().Get("client"); len(id) <= maxClientID {
+		req.ClientID = id
 	}
-	return who
+	return req
 }
 
-// reply is what goes back: a message, and what of it is to be different.
-type reply struct {
-	body   []byte
-	edits  []jsonscan.Edit
+// UpstreamCaller returns the client as upstream tells clients apart. A modern request identifies its client only by
+// the caller, the address and the client's own name, which several clients may share.
+func (r *Request) UpstreamCaller() upstream.Caller {
+	caller := upstream.Caller{Client: r.Client, Subject: cmp.Or(r.clientKey, r.CallerKey) + "\x00" + string(r.Client.Info), ConnID: r.conn, ConnContext: r.connCtx, QuotaKey: r.CallerKey}
+	if r.Session != nil {
+		caller.SessionID, caller.SessionPeer = r.Session.Name(), r.Session.Owner()
+	}
+	return caller
+}
+
+// LimitClient bounds what a client says of itself. Info that is too long is dropped; capabilities are not, as
+// servers act on them.
+func LimitClient(c mcp.Client) (mcp.Client, error) {
+	if len(c.Capabilities) > maxClientBytes {
+		return c, InvalidParams("the capabilities are too long")
+	}
+	if len(c.Capabilities)+len(c.Info) > maxClientBytes {
+		c.Info = nil
+	}
+	return c, nil
+}
+
+// Reply is the answer to a request: a message, and the edits to make while it is written.
+type Reply struct {
+	Body  []byte
+	Edits []jsonscan.Edit
+
 	status int // of HTTP, where the protocol asks for another than 200
 	code   int // of the server's error; 0 for a result
 }
 
-// result is a reply of our own.
-func result(req *request, raw []byte) reply { return reply{body: rpc.AppendResult(nil, req.ID, raw)} }
+// ResultReply returns a reply of the gateway itself.
+func ResultReply(req *Request, result []byte) Reply {
+	return Reply{Body: rpc.AppendResult(nil, req.ID, result)}
+}
 
-// empty is the reply to what only has to be acknowledged.
-func empty(req *request) reply {
-	if req.era == mcp.EraModern {
-		return result(req, []byte(`{"resultType":"complete"}`))
+// InFlight is the requests of one client that are being served, so that the client can cancel them.
+type InFlight struct {
+	mu      sync.Mutex
+	closed  bool
+	cancels map[string]context.CancelFunc // by the raw id of the request
+}
+
+// Begin adds a request. The function it returns must be called when the request is served.
+func (f *InFlight) Begin(ctx context.Context, id rpc.ID) (context.Context, func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	key := string(id.Raw())
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed {
+		cancel()
 	}
-	return result(req, []byte(`{}`))
+	if f.cancels == nil {
+		f.cancels = map[string]context.CancelFunc{}
+	}
+	f.cancels[key] = cancel
+	return ctx, func() {
+		cancel()
+		f.mu.Lock()
+		delete(f.cancels, key)
+		f.mu.Unlock()
+	}
 }
 
-// outlet takes messages to a client.
-type outlet interface {
-	// send queues one message, whose parts are not changed any more. It does not wait for the
-	// client to read.
-	send(parts ...[]byte) error
-
-	// pass is send for a message that others may wait for too.
-	pass(m *message) error
+// Cancel cancels the request with a raw id, if it is being served.
+func (f *InFlight) Cancel(rawID []byte) {
+	f.mu.Lock()
+	cancel := f.cancels[string(rawID)]
+	f.mu.Unlock()
+	if cancel != nil {
+		cancel()
+	}
 }
 
-// waiter is a client that waits for a request, as servers see it.
-type waiter struct {
+// CancelAll cancels every request, those that begin later too.
+func (f *InFlight) CancelAll() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.closed = true
+	for _, cancel := range f.cancels {
+		cancel()
+	}
+}
+
+// Sender sends messages to a client. It does not wait for the client to read.
+type Sender interface {
+	// Send queues one message, whose parts must not change any more.
+	Send(parts ...[]byte) error
+
+	// SendMessage queues a message that others may hold too.
+	SendMessage(m *Message) error
+}
+
+// AskFunc sends a server's request to a client and returns the client's reply.
+type AskFunc func(ctx context.Context, server string, question rpc.Message) (rpc.Reply, error)
+
+// ErrCannotAsk says that a client cannot be sent a request.
+var ErrCannotAsk = fault.New(fault.NoMethod, "the client does not answer this")
+
+// CallPeer is the client of a call under way, as the call's server reaches it.
+type CallPeer struct {
 	hub *Hub
+
 	mu  sync.Mutex
-	req *request
-	out outlet
-	lot *parked // where a question waits for a client of the newer era; nil in the older
+	req *Request
+	out Sender
+	ask AskFunc // nil where the client cannot be asked
 }
 
-// attach goes on with another request of the same client: the one that brings what was asked for.
-func (w *waiter) attach(next *waiter) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.req, w.out = next.req, next.out
+// NewCallPeer returns the client of a request, which gets messages by out. Ask may be nil.
+func (h *Hub) NewCallPeer(req *Request, out Sender, ask AskFunc) *CallPeer {
+	return &CallPeer{hub: h, req: req, out: out, ask: ask}
 }
 
-func (w *waiter) now() (*request, outlet) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.req, w.out
+// SetAsk sets how servers ask the client.
+func (p *CallPeer) SetAsk(ask AskFunc) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.ask = ask
 }
 
-// Notify passes on what a server says about the call.
-func (w *waiter) Notify(server string, note rpc.Message) {
-	req, out := w.now()
-	msg, ok := noteFor(req, server, note)
-	if !ok {
+// Continue makes the peer that of a later request of the same client, which continues the call.
+func (p *CallPeer) Continue(next *CallPeer) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.req, p.out = next.req, next.out
+}
+
+// Notify sends a notification of the call's server to the client, if the client wants it.
+func (p *CallPeer) Notify(server string, note rpc.Message) {
+	p.mu.Lock()
+	req, out := p.req, p.out
+	p.mu.Unlock()
+	params, err := jsonscan.ReadFields(note.Body, note.Params)
+	if err != nil {
 		return
 	}
-	m, err := w.hub.notes.message(w.hub.deps.Budget, server, msg)
+	var body []byte
+	switch note.Method {
+	case mcp.NotifyProgress:
+		token, ok := req.Params.Meta(mcp.MetaProgressToken)
+		if !ok {
+			return
+		}
+		body = jsonscan.AppendSpliced(nil, note.Body, params.Edits(jsonscan.Change{Key: mcp.MetaProgressToken, Value: token}))
+	case mcp.NotifyMessage:
+		if req.LogLevel == "" || mcp.LogSeverity(params.Text("level")) < mcp.LogSeverity(req.LogLevel) {
+			return
+		}
+		fallthrough
+	default:
+		body = TagServer(server, note.Body, note.Params)
+	}
+	m, err := p.hub.NewServerMessage(server, body)
 	if err == nil {
-		defer m.release()
-		err = out.pass(m)
+		defer m.Release()
+		err = out.SendMessage(m)
 	}
 	if err != nil {
 		slog.Debug("a notification did not reach its client", "server", server, "error", err)
 	}
 }
 
-// Ask puts a server's question to the client.
-func (w *waiter) Ask(ctx context.Context, server string, question rpc.Message) (rpc.Reply, error) {
-	req, out := w.now()
-	switch {
-	case !req.client.Can(question.Method):
-		return rpc.Reply{}, errCannotAsk
-	case w.lot != nil:
-		return w.lot.ask(ctx, server, question)
-	case req.held != nil:
-		return req.held.ask(ctx, out, server, question)
+// Request sends a request of the call's server to the client.
+func (p *CallPeer) Request(ctx context.Context, server string, question rpc.Message) (rpc.Reply, error) {
+	p.mu.Lock()
+	req, ask := p.req, p.ask
+	p.mu.Unlock()
+	if ask == nil || !req.Client.Supports(question.Method) {
+		return rpc.Reply{}, ErrCannotAsk
 	}
-	return rpc.Reply{}, errCannotAsk
+	return ask(ctx, server, question)
 }
 
-// noteFor dresses a server's notification for the client of a request; false when the client does
-// not want it.
-func noteFor(req *request, server string, note rpc.Message) ([]byte, bool) {
-	params, err := jsonscan.ReadFields(note.Body, note.Params)
-	if err != nil {
-		return nil, false
-	}
-	switch note.Method {
-	case mcp.Progress:
-		token, ok := req.params.Meta(mcp.KeyProgress)
-		if !ok {
-			return nil, false
-		}
-		return jsonscan.AppendSpliced(nil, note.Body, params.Edits(jsonscan.Change{Key: mcp.KeyProgress, Value: token})), true
-	case mcp.LogMessage:
-		if req.level == "" || mcp.Severity(params.Text("level")) < mcp.Severity(req.level) {
-			return nil, false
-		}
-	}
-	return tagged(server, note.Body, note.Params), true
-}
-
-// tagged is a message of a server with the server's id in its metadata (A5, A7). The span is that
+// TagServer returns a message of a server with the server's id in its metadata (A5, A7). The span is that
 // of its params, empty when it has none.
-func tagged(server string, body []byte, params jsonscan.Span) []byte {
-	tag := append(append([]byte(`{"`+mcp.KeyServer+`":`), mcp.Quote(server)...), '}')
+func TagServer(server string, body []byte, params jsonscan.Span) []byte {
+	tag := append(append([]byte(`{"`+mcp.MetaServer+`":`), mcp.Quote(server)...), '}')
 	if params.Len() == 0 {
 		top, err := jsonscan.FieldsOf(body)
 		if err != nil {
@@ -181,7 +245,7 @@ func tagged(server string, body []byte, params jsonscan.Span) []byte {
 	meta := jsonscan.Change{Key: "_meta", Value: tag}
 	if f, ok := fields.Field("_meta"); ok {
 		if inner, err := jsonscan.ReadFields(body, f.Value); err == nil && body[f.Value.Start] == '{' {
-			meta.Value = inner.With(jsonscan.Change{Key: mcp.KeyServer, Value: mcp.Quote(server)})
+			meta.Value = inner.With(jsonscan.Change{Key: mcp.MetaServer, Value: mcp.Quote(server)})
 		}
 	}
 	return jsonscan.AppendSpliced(nil, body, fields.Edits(meta))

@@ -2,211 +2,206 @@ package hub
 
 import (
 	"context"
-	"strconv"
 
 	"github.com/ctxgate/ctxgate/fault"
+	"github.com/ctxgate/ctxgate/hub/catalog"
 	"github.com/ctxgate/ctxgate/jsonscan"
 	"github.com/ctxgate/ctxgate/mcp"
 	"github.com/ctxgate/ctxgate/upstream"
 )
 
-// target is where a request goes, and what of its params is different there.
-type target struct {
-	remote  *upstream.Remote // nil where own is not
-	own     *own             // a server that is part of the gateway
-	name    string           // the server's own name of the tool, prompt or resource
+// Target is where a request goes, and how its params differ there.
+type Target struct {
+	remote  *upstream.Server // nil for a builtin
+	builtin *builtin
+	name    string // the server's own name of the tool, prompt or resource
 	changes []jsonscan.Change
-	rename  func(uri string) string // a resource's name here, for what the reply says; nil to leave it
+	rename  func(uri string) string // the name that clients see for a resource of the reply; nil to leave it
 	goal    string                  // what the call looks for in the result; "" when it does not say
 }
 
-// target is a thing of a server, by the server's own name for it.
-func (p *plan) target(server, name string) target {
-	return target{remote: p.remotes[server], own: p.own[server], name: name}
+// targetOf returns the target for a server's own name; it is not found if there is no such server.
+func (p *Plan) targetOf(server, name string) Target {
+	return Target{remote: p.ByID[server], builtin: p.builtins[server], name: name}
 }
 
-func (t target) found() bool { return t.remote != nil || t.own != nil }
-
-func (t target) server() string {
-	if t.own != nil {
-		return t.own.ID
+func (t Target) server() string {
+	if t.builtin != nil {
+		return t.builtin.ID
 	}
 	return t.remote.ID()
 }
 
 // route finds the server that a request is for.
-func (h *Hub) route(ctx context.Context, req *request) (target, error) {
+func (h *Hub) route(ctx context.Context, req *Request) (Target, error) {
 	switch req.Method {
-	case mcp.ToolsCall, mcp.PromptsGet:
-		k := tools
-		if req.Method == mcp.PromptsGet {
-			k = prompts
-		}
-		return h.byName(ctx, req, k, "name", req.Name)
-	case mcp.ResourcesRead, mcp.Subscribe, mcp.Unsubscribe:
-		return h.byURI(ctx, req, "uri", req.URI)
-	case mcp.Complete:
-		return h.byRef(ctx, req)
+	case mcp.ToolsCall:
+		return h.routeName(ctx, req, catalog.Tools, req.Name)
+	case mcp.PromptsGet:
+		return h.routeName(ctx, req, catalog.Prompts, req.Name)
+	case mcp.ResourcesRead, mcp.ResourcesSubscribe, mcp.ResourcesUnsubscribe:
+		return h.routeURI(ctx, req, req.URI)
+	case mcp.CompletionComplete:
+		return h.routeCompletion(ctx, req)
 	}
-	if req.only != "" {
-		return h.whole(req)
-	}
-	return target{}, fault.New(fault.NoMethod, "Method not found")
+	return routeToServer(req)
 }
 
-// whole sends everything to the one server of the door.
-func (h *Hub) whole(req *request) (target, error) {
-	t := req.plan.target(req.only, "")
-	if t.remote == nil { // a server of our own has tools, and nothing else
-		return target{}, fault.New(fault.NoMethod, "Method not found")
+// routeToServer routes any method to the one server of the endpoint.
+func routeToServer(req *Request) (Target, error) {
+	t := req.Plan.targetOf(req.Server, "")
+	if t.remote == nil { // the endpoint of all servers; or a builtin, which has only tools
+		return Target{}, errUnknownMethod
 	}
 	return t, nil
 }
 
-func (h *Hub) byName(ctx context.Context, req *request, k kind, key, shown string) (target, error) {
+// routeName routes by the name of a tool or prompt.
+func (h *Hub) routeName(ctx context.Context, req *Request, k catalog.Kind, shown string) (Target, error) {
 	if shown == "" {
-		return target{}, invalidParams("params." + key + " is missing")
+		return Target{}, InvalidParams("params.name is missing")
 	}
-	var t target
-	if req.only != "" {
-		t = req.plan.target(req.only, shown)
-	} else if e, ok := h.shelves.seen(req, k, shown); ok {
-		t = req.plan.target(e.server, e.key)
-	} else if server, name, ok := splitName(shown, req.plan.Hub.Naming.Separator, req.plan.serves); ok {
-		t = req.plan.target(server, name)
-	} else if e, ok := h.shelves.wait(ctx, req).find(k, shown); ok { // it may be of a server that is still starting
-		t = req.plan.target(e.server, e.key)
+	caller := req.UpstreamCaller()
+	var t Target
+	if req.Server != "" {
+		t = req.Plan.targetOf(req.Server, shown)
+		if k == catalog.Tools && catalog.LooksShortened(shown) {
+			if e, ok := h.findListed(ctx, req, k, shown); ok && e.Server == req.Server && e.Name != shown {
+				t.name, t.changes = e.Name, []jsonscan.Change{{Key: "name", Value: mcp.Quote(e.Name)}}
+			}
+		}
+	} else if e, ok := h.findListed(ctx, req, k, shown); ok {
+		t = req.Plan.targetOf(e.Server, e.Name)
+	} else if server, name, ok := catalog.SplitName(shown, req.Plan.Naming.Separator, req.Plan.Serves); ok {
+		t = req.Plan.targetOf(server, name)
+	} else if e, ok := h.catalog.Wait(ctx, caller, &req.Plan.Layout).Find(k, shown); ok { // it may be of a server that is still starting
+		t = req.Plan.targetOf(e.Server, e.Name)
 	}
-	if !t.found() || t.own != nil && k != tools {
-		return target{}, fault.New(fault.NotFound, "unknown "+listing[k].member[:len(listing[k].member)-1]+" "+strconv.Quote(clip(shown)))
+	isHidden := k == catalog.Tools && t.remote != nil && !t.remote.Config().OffersTool(t.name)
+	if isHidden || t.remote == nil && (t.builtin == nil || k != catalog.Tools) {
+		return Target{}, h.unknownItem(req.Plan, k.Noun(), shown)
 	}
-	if req.only != "" || t.own != nil { // under its own name
+	if req.Server != "" || t.builtin != nil { // under its own name
 		return t, nil
 	}
-	t.rename = h.renamer(req, t.remote)
-	t.changes = []jsonscan.Change{{Key: key, Value: mcp.Quote(t.name)}}
+	t.rename = h.resourceRenamer(req, t.remote)
+	t.changes = []jsonscan.Change{{Key: "name", Value: mcp.Quote(t.name)}}
 	return t, nil
 }
 
-// knows says whether a server is behind the gateway; serves, whether it can be asked here.
-func (p *plan) knows(server string) bool  { return p.remotes[server] != nil }
-func (p *plan) serves(server string) bool { return p.knows(server) || p.own[server] != nil }
-
-// renamer gives the common names of a server's resources; under auto, of those that would lead
-// elsewhere without one.
-func (h *Hub) renamer(req *request, r *upstream.Remote) func(string) string {
-	switch req.plan.prefix[r.ID()] {
+// resourceRenamer returns how clients see the resources of a server; with naming "auto", only those change whose own
+// URI would lead elsewhere.
+func (h *Hub) resourceRenamer(req *Request, r *upstream.Server) func(string) string {
+	switch req.Plan.Prefix[r.ID()] {
 	case "always":
-		return func(uri string) string { return showResource(r.ID(), uri) }
+		return func(uri string) string { return catalog.PrefixedURI(r.ID(), uri) }
 	case "auto":
-		c := h.shelves.now(req)
+		c := h.catalog.Now(req.UpstreamCaller())
 		return func(uri string) string {
-			if t, ok := h.resource(req, c, uri); ok && t.remote == r {
+			if t, ok := h.findResource(req, c, uri); ok && t.remote == r {
 				return uri
 			}
-			return showResource(r.ID(), uri)
+			return catalog.PrefixedURI(r.ID(), uri)
 		}
 	}
 	return nil
 }
 
-func (h *Hub) byURI(ctx context.Context, req *request, key, shown string) (target, error) {
+// routeURI routes by the URI of a resource.
+func (h *Hub) routeURI(ctx context.Context, req *Request, shown string) (Target, error) {
 	if shown == "" {
-		return target{}, invalidParams("params." + key + " is missing")
+		return Target{}, InvalidParams("params.uri is missing")
 	}
-	if req.only != "" && req.plan.knows(req.only) {
-		return req.plan.target(req.only, shown), nil
+	if req.Server != "" && req.Plan.isUpstream(req.Server) {
+		return req.Plan.targetOf(req.Server, shown), nil
 	}
-	if req.only != "" {
-		return target{}, h.noResource(req, shown)
+	if req.Server != "" { // a builtin has no resources
+		return Target{}, resourceNotFound(req, shown)
 	}
-	t, ok := h.resource(req, h.shelves.now(req), shown)
+	caller := req.UpstreamCaller()
+	t, ok := h.findResource(req, h.catalog.Now(caller), shown)
 	if !ok {
-		t, ok = h.resource(req, h.shelves.plain(), shown)
-	}
-	if !ok {
-		t, ok = h.resource(req, h.shelves.wait(ctx, req), shown)
+		t, ok = h.findResource(req, h.catalog.Plain(), shown)
 	}
 	if !ok {
-		return target{}, h.noResource(req, shown)
+		t, ok = h.findResource(req, h.catalog.Wait(ctx, caller, &req.Plan.Layout), shown)
 	}
-	t.changes = []jsonscan.Change{{Key: key, Value: mcp.Quote(t.name)}}
-	if t.name == shown {
-		t.changes = nil
+	if !ok {
+		return Target{}, resourceNotFound(req, shown)
+	}
+	if t.name != shown {
+		t.changes = []jsonscan.Change{{Key: "uri", Value: mcp.Quote(t.name)}}
 	}
 	return t, nil
 }
 
-// noResource is the failure for a resource that no server has, with the era's code.
-func (h *Hub) noResource(req *request, shown string) error {
-	data := append(append([]byte(`{"uri":`), mcp.Quote(clip(shown))...), '}')
+// resourceNotFound returns the failure for a resource that no server has, with the code of the client's revision.
+func resourceNotFound(req *Request, shown string) error {
+	data := append(append([]byte(`{"uri":`), mcp.Quote(fault.Clip(shown))...), '}')
 	code := mcp.CodeResourceNotFound
-	if req.era == mcp.EraModern {
+	if req.Protocol == mcp.Modern {
 		code = mcp.CodeInvalidParams
 	}
 	return &protocolError{code: code, text: "Resource not found", data: data, status: 200}
 }
 
-// resource finds the server of a resource: by the name it has here, by the list, or by a template
-// that it fits. One that fits nowhere goes to the only server that could have it.
-func (h *Hub) resource(req *request, c *catalog, shown string) (target, bool) {
-	if server, uri, ok := splitURI(shown); ok && req.plan.knows(server) {
-		r := req.plan.remotes[server]
+// findResource finds the server of a resource: by its prefixed URI, in the list, or by a template. A URI that
+// matches none of these is for the only server that could have it.
+func (h *Hub) findResource(req *Request, c *catalog.Catalog, shown string) (Target, bool) {
+	if server, uri, ok := catalog.SplitURI(shown); ok && req.Plan.isUpstream(server) {
 		rename := func(u string) string {
 			if u == uri {
 				return shown
 			}
-			return showResource(server, u)
+			return catalog.PrefixedURI(server, u)
 		}
-		return target{remote: r, name: uri, rename: rename}, true
+		return Target{remote: req.Plan.ByID[server], name: uri, rename: rename}, true
 	}
-	if e, ok := c.find(resources, shown); ok {
-		return target{remote: req.plan.remotes[e.server], name: e.key}, req.plan.knows(e.server)
+	if e, ok := c.Find(catalog.Resources, shown); ok {
+		return Target{remote: req.Plan.ByID[e.Server], name: e.Name}, req.Plan.isUpstream(e.Server)
 	}
-	for _, e := range c.lists[templates] {
-		if req.plan.knows(e.server) && e.fits.match(shown) {
-			return target{remote: req.plan.remotes[e.server], name: shown}, true
-		}
+	if e, ok := c.FindTemplate(shown, req.Plan.isUpstream); ok {
+		return Target{remote: req.Plan.ByID[e.Server], name: shown}, true
 	}
-	var found []*upstream.Remote
-	for _, r := range req.plan.order {
-		if l := r.Shared(); l != nil && req.plan.prefix[r.ID()] != "always" {
-			if hello, up := l.Up(); up && hello.Offers("resources") {
+	var found []*upstream.Server
+	for _, r := range req.Plan.Servers {
+		if l := r.SharedConn(); l != nil && req.Plan.Prefix[r.ID()] != "always" {
+			if hello, up := l.Handshake(); up && hello.HasCapability("resources") {
 				found = append(found, r)
 			}
 		}
 	}
 	if len(found) == 1 {
-		return target{remote: found[0], name: shown}, true
+		return Target{remote: found[0], name: shown}, true
 	}
-	return target{}, false
+	return Target{}, false
 }
 
-// byRef finds the server of a completion: that of the prompt or template it is for.
-func (h *Hub) byRef(ctx context.Context, req *request) (target, error) {
-	raw, _ := req.params.Get("ref")
+// routeCompletion routes a completion to the server of the prompt or template that it is for.
+func (h *Hub) routeCompletion(ctx context.Context, req *Request) (Target, error) {
+	raw, _ := req.Params.Get("ref")
 	ref, err := jsonscan.FieldsOf(raw)
 	if err != nil || len(raw) == 0 {
-		return target{}, invalidParams("params.ref is missing")
+		return Target{}, InvalidParams("params.ref is missing")
 	}
-	if req.only != "" {
-		return h.whole(req)
+	if req.Server != "" {
+		return routeToServer(req)
 	}
-	var t target
+	var t Target
 	key := "name"
 	if ref.Text("type") == "ref/prompt" {
-		t, err = h.byName(ctx, req, prompts, key, ref.Text(key))
+		t, err = h.routeName(ctx, req, catalog.Prompts, ref.Text(key))
 	} else {
 		key = "uri"
 		shown := ref.Text(key)
-		if e, ok := h.shelves.seen(req, templates, shown); ok {
-			t = target{remote: req.plan.remotes[e.server], name: e.key}
+		if e, ok := h.catalog.Find(req.UpstreamCaller(), catalog.Templates, shown); ok {
+			t = Target{remote: req.Plan.ByID[e.Server], name: e.Name}
 		} else {
-			t, err = h.byURI(ctx, req, key, shown)
+			t, err = h.routeURI(ctx, req, shown)
 		}
 	}
 	if err != nil {
-		return target{}, err
+		return Target{}, err
 	}
 	t.changes = []jsonscan.Change{{Key: "ref", Value: ref.With(jsonscan.Change{Key: key, Value: mcp.Quote(t.name)})}}
 	return t, nil

@@ -25,8 +25,7 @@ import (
 	"github.com/ctxgate/ctxgate/upstream"
 )
 
-// manyServers answers for any number of servers of the newer revision, without a socket. Each offers
-// five tools.
+// manyServers answers for any number of modern servers, without a socket. Each offers five tools.
 type manyServers struct{ tools string }
 
 func newManyServers() manyServers {
@@ -50,7 +49,7 @@ func (s manyServers) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	var result string
 	switch msg.Method {
-	case mcp.Discover:
+	case mcp.ServerDiscover:
 		result = `{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"tools":{}},"ttlMs":0,"cacheScope":"private"}`
 	case mcp.ToolsList:
 		result = `{"resultType":"complete","tools":[` + s.tools + `],"ttlMs":3600000,"cacheScope":"public"}`
@@ -64,42 +63,42 @@ func (s manyServers) RoundTrip(r *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// startupCost starts so many servers, waits until all their tools are listed, and says how many
-// bytes were allocated and how much processor time was used for it.
+// startupCost starts so many servers, waits until all their tools are listed, and returns how many bytes were
+// allocated and how much CPU time was used.
 func startupCost(t *testing.T, servers int) (allocated uint64, cpu time.Duration) {
 	t.Helper()
 	set := hub.Settings{Hub: hub.Default(), HTTP: front.Default().HTTP, Upstream: upstream.Default()}
 	set.Hub.ListWait = unit.Duration(time.Minute)
 	set.Upstream.HealthcheckInterval = 0
 	for i := range servers {
-		var s upstream.Server
+		var s upstream.ServerConfig
 		s.SetDefaults()
 		s.ID, s.URL = fmt.Sprintf("s%04d", i), secret.URL(fmt.Sprintf("http://servers.invalid/s%04d", i))
 		set.Upstream.Servers = append(set.Upstream.Servers, s)
 	}
 	store := state.New(memory.New(), state.Default(), time.Now)
 	defer store.Close()
-	keeper, err := recall.New(store, rootSecret, recall.Default())
+	recaller, err := recall.New(store, rootSecret, recall.Default())
 	if err != nil {
 		t.Fatal(err)
 	}
-	metrics := meter.New("test", func() (meter.Store, bool) { return meter.Store{}, true })
+	metrics := meter.New("test", func() (meter.StoreStats, bool) { return meter.StoreStats{}, true })
 
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	used := processorTime(t)
-	h, err := hub.New(set, hub.Deps{Transport: newManyServers(), Recall: keeper, Meter: metrics, Secret: rootSecret, Version: "test"})
+	used := cpuTime(t)
+	h, err := hub.New(set, hub.Deps{Transport: newManyServers(), Recall: recaller, Meter: metrics, Secret: rootSecret, Version: "test"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer h.Close()
 	h.Start()
-	found, clashes := h.Survey(t.Context())
-	cpu = processorTime(t) - used
+	found, clashes := probeServers(t, h)
+	cpu = cpuTime(t) - used
 	runtime.ReadMemStats(&after)
 	for _, f := range found {
-		if f.Problem != nil || !strings.Contains(f.Line, "5 tools") {
-			t.Fatalf("%s: %v %s", f.Server, f.Problem, f.Line)
+		if f.Err != nil || !strings.Contains(f.Summary, "5 tools") {
+			t.Fatalf("%s: %v %s", f.Server, f.Err, f.Summary)
 		}
 	}
 	if len(found) != servers || len(clashes) > 0 {
@@ -108,7 +107,7 @@ func startupCost(t *testing.T, servers int) (allocated uint64, cpu time.Duration
 	return after.TotalAlloc - before.TotalAlloc, cpu
 }
 
-func processorTime(t *testing.T) time.Duration {
+func cpuTime(t *testing.T) time.Duration {
 	t.Helper()
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -117,13 +116,13 @@ func processorTime(t *testing.T) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// A thousand servers start in linear time: they cost at most thirteen times the memory and the
-// processor time of a hundred, because the catalog is not built again for each of them.
+// A thousand servers start in linear time: they cost at most thirteen times the memory and the CPU time of a
+// hundred, because the catalog is not rebuilt for each of them.
 func TestStartupIsLinearInServers(t *testing.T) { // not parallel: it measures the process
 	const few, many, most = 100, 1000, 13
 	startupCost(t, few) // pools and tables of the process
 	var bytes, cpu float64
-	for range 5 { // what else the machine does may slow one run down
+	for range 5 { // other work on the machine may slow one run down
 		runtime.GC()
 		var a, b uint64
 		var c, d time.Duration

@@ -10,20 +10,22 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ctxgate/ctxgate/hub"
 	"github.com/ctxgate/ctxgate/mcp"
 )
 
-// A12: a client that begins with Content-Length is answered in that framing, and its servers are
-// spoken to in theirs.
+// A12: a client that starts with Content-Length framing is answered in that framing, and its servers in theirs.
 func TestStdioFramingA12(t *testing.T) {
 	t.Parallel()
-	a := newFar(t, "a", mcp.EraLegacy, true).on(mcp.ToolsCall, says(`{"content":[]}`))
-	y := build(t, nil, true, a)
+	a := newFakeServer(t, "a", mcp.Legacy, true).handle(mcp.ToolsCall, respond(`{"content":[]}`))
+	gw := buildGateway(t, nil, true, a)
 	theirs, ours := pipes(t)
 	back, out := pipes(t)
 	defer back.Close()
 	ended := make(chan error, 1)
-	go func() { ended <- y.door.ServeStdio(context.Background(), theirs, out) }()
+	go func() {
+		ended <- gw.hub.ServeStdio(context.Background(), theirs, out, hub.StdioOptions{Token: gw.setup.token})
+	}()
 	for i, m := range []string{
 		`{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2024-11-05","capabilities":{},"clientInfo":{"name":"é"}}}`,
 		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a::x","arguments":{"s":"é"}}}`,
@@ -34,7 +36,7 @@ func TestStdioFramingA12(t *testing.T) {
 			t.Errorf("got %s", got)
 		}
 	}
-	if got := string(a.await(t, mcp.ToolsCall, 1).Params); got != `{"name":"x","arguments":{"s":"é"}}` {
+	if got := string(a.awaitMessage(t, mcp.ToolsCall, 1).Params); got != `{"name":"x","arguments":{"s":"é"}}` {
 		t.Errorf("the server got %s", got)
 	}
 	ours.Close()
@@ -65,30 +67,30 @@ func readFramed(t *testing.T, r io.Reader) string {
 	return string(body)
 }
 
-// A12, A13: what comes before a client has said who it is does not decide who it is.
-func TestStdioMeeting(t *testing.T) {
+// A12, A13: notifications and pings before the first request do not decide who the client is.
+func TestStdioFirstRequestIdentifiesClient(t *testing.T) {
 	t.Parallel()
-	const hello = `{"protocolVersion":"2025-06-18","capabilities":` + able + `,"clientInfo":` + info + `}`
+	const hello = `{"protocolVersion":"2025-06-18","capabilities":` + allCapabilities + `,"clientInfo":` + info + `}`
 	for name, before := range map[string]func(t *testing.T, c *client){
 		"at once": func(*testing.T, *client) {},
 		"after a ping": func(t *testing.T, c *client) {
-			if got := c.ask(t, mcp.Ping, `{}`); got != `{}` {
+			if got := c.callResult(t, mcp.Ping, `{}`); got != `{}` {
 				t.Errorf("got %s", got)
 			}
 		},
-		"after a notification": func(t *testing.T, c *client) { c.tell(t, `{"jsonrpc":"2.0","method":"notifications/odd"}`) },
+		"after a notification": func(t *testing.T, c *client) { c.notify(t, `{"jsonrpc":"2.0","method":"notifications/odd"}`) },
 		"after nonsense": func(t *testing.T, c *client) {
-			c.tell(t, `nonsense`)
-			c.tell(t, `{"jsonrpc":"2.0"}`)
+			c.notify(t, `nonsense`)
+			c.notify(t, `{"jsonrpc":"2.0"}`)
 		},
 		"after a revision that is not spoken": func(t *testing.T, c *client) {
-			got := c.ask(t, mcp.Discover, `{"_meta":{"`+mcp.KeyVersion+`":"2027-01-01","`+mcp.KeyCapabilities+`":{}}}`)
+			got := c.callResult(t, mcp.ServerDiscover, `{"_meta":{"`+mcp.MetaProtocolVersion+`":"2027-01-01","`+mcp.MetaClientCapabilities+`":{}}}`)
 			if !strings.HasPrefix(got, `!{"code":-32022,`) {
 				t.Errorf("got %s", got)
 			}
 		},
-		"after a look in the newer era": func(t *testing.T, c *client) {
-			got := c.ask(t, mcp.Discover, `{"_meta":{"`+mcp.KeyVersion+`":"2026-07-28","`+mcp.KeyCapabilities+`":`+able+`}}`)
+		"after modern requests": func(t *testing.T, c *client) {
+			got := c.callResult(t, mcp.ServerDiscover, `{"_meta":{"`+mcp.MetaProtocolVersion+`":"2026-07-28","`+mcp.MetaClientCapabilities+`":`+allCapabilities+`}}`)
 			if !strings.Contains(got, `"supportedVersions"`) {
 				t.Errorf("got %s", got)
 			}
@@ -96,52 +98,52 @@ func TestStdioMeeting(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			a := asking(t, true)
-			c := connectStdio(t, nil, mcp.EraLegacy, able, a)
+			a := newAskingServer(t, true)
+			c := connectStdioUninitialized(t, nil, mcp.Legacy, allCapabilities, a)
 			before(t, c)
-			if got := c.ask(t, mcp.Initialize, hello); !strings.HasPrefix(got, `{"protocolVersion":"2025-06-18",`) {
+			if got := c.callResult(t, mcp.Initialize, hello); !strings.HasPrefix(got, `{"protocolVersion":"2025-06-18",`) {
 				t.Errorf("got %s", got)
 			}
-			c.tell(t, `{"jsonrpc":"2.0","method":"notifications/initialized"}`)
-			got := c.converse(t, asks(mcp.Elicit+` {}`), func(string) string { return `{"action":"accept"}` })
+			c.notify(t, `{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+			got := c.callAnswering(t, askParams(mcp.ElicitationCreate+` {}`), func(string) string { return `{"action":"accept"}` })
 			if !strings.Contains(got, "accept") {
 				t.Errorf("the client was not asked: %s", got)
 			}
-			if hello := a.await(t, mcp.Initialize, 1).raw; !strings.Contains(hello, able) {
-				t.Errorf("the server was told %s", hello)
+			if hello := a.awaitMessage(t, mcp.Initialize, 1).raw; !strings.Contains(hello, allCapabilities) {
+				t.Errorf("the server got %s", hello)
 			}
-			a.on(mcp.ToolsList, page("tools", named("x")...))
-			a.push(t, `{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`)
-			c.nextOf(t, mcp.ToolsChanged)
+			a.handle(mcp.ToolsList, listResult("tools", itemsNamed("x")...))
+			a.broadcast(t, `{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`)
+			c.nextOfMethod(t, mcp.NotifyToolsChanged)
 		})
 	}
 }
 
-// A12: calls under way when the client closes its side are answered first; one that it cancels is
-// cancelled at the server.
+// A12: calls in flight when the client closes its side are answered first; a cancelled one is cancelled at the
+// server.
 func TestStdioEnds(t *testing.T) {
 	t.Parallel()
-	for _, era := range both {
+	for _, protocol := range protocols {
 		release := make(chan struct{})
-		a := newFar(t, "a", mcp.EraLegacy, true).on(mcp.ToolsCall, func(c *turn) string {
+		a := newFakeServer(t, "a", mcp.Legacy, true).handle(mcp.ToolsCall, func(c *serverCall) string {
 			select {
 			case <-release:
 				return `{"content":[{"type":"text","text":"late"}]}`
-			case <-c.over:
+			case <-c.done:
 				return ""
 			}
 		})
-		c := onStdio(t, nil, era, "{}", a)
-		id, gone := c.begin(t, mcp.ToolsCall, `{"name":"a::x"}`)
-		a.await(t, mcp.ToolsCall, 1)
-		c.tell(t, `{"jsonrpc":"2.0","method":"notifications/cancelled","params":`+c.dress(`{"requestId":`+id+`}`)+`}`)
-		a.await(t, mcp.Cancelled, 1)
-		_, late := c.begin(t, mcp.ToolsCall, `{"name":"a::x"}`)
-		a.await(t, mcp.ToolsCall, 2)
+		c := connectStdio(t, nil, protocol, "{}", a)
+		id, gone := c.startCall(t, mcp.ToolsCall, `{"name":"a::x"}`)
+		a.awaitMessage(t, mcp.ToolsCall, 1)
+		c.notify(t, `{"jsonrpc":"2.0","method":"notifications/cancelled","params":`+c.withMeta(`{"requestId":`+id+`}`)+`}`)
+		a.awaitMessage(t, mcp.NotifyCancelled, 1)
+		_, late := c.startCall(t, mcp.ToolsCall, `{"name":"a::x"}`)
+		a.awaitMessage(t, mcp.ToolsCall, 2)
 		_ = c.in.(io.Closer).Close()
 		time.Sleep(50 * time.Millisecond)
 		close(release)
-		if got := wait(t, late, "the last answer").body; !strings.Contains(got, "late") {
+		if got := receiveWithin(t, late, "the last answer").body; !strings.Contains(got, "late") {
 			t.Errorf("got %s", got)
 		}
 		select {
@@ -152,13 +154,13 @@ func TestStdioEnds(t *testing.T) {
 	}
 }
 
-// A12: what is no message is answered or passed over, and the next one is served.
+// A12: a line that is not a JSON-RPC message is answered or skipped, and the next one is served.
 func TestStdioStrayLines(t *testing.T) {
 	t.Parallel()
-	c := onStdio(t, func(s *setup) { s.http.MaxRequestBytes = 4 << 10 }, mcp.EraLegacy, "{}", newFar(t, "a", mcp.EraModern, false))
-	null := make(chan got, 10)
+	c := connectStdio(t, func(s *setup) { s.http.MaxRequestBytes = 4 << 10 }, mcp.Legacy, "{}", newFakeServer(t, "a", mcp.Modern, false))
+	null := make(chan httpReply, 10)
 	c.mu.Lock()
-	c.waiting["null"] = null
+	c.pending["null"] = null
 	c.mu.Unlock()
 	for _, tt := range []struct{ line, want string }{
 		{`{"jsonrpc":"2.0","id":`, `-32700`},
@@ -167,32 +169,34 @@ func TestStdioStrayLines(t *testing.T) {
 		{`{"jsonrpc":"2.0","id":null,"method":"ping","params":"` + strings.Repeat("x", 8<<10) + `"}`, `-31413`},
 		{`[]`, `-32600`},
 	} {
-		c.tell(t, tt.line)
+		c.notify(t, tt.line)
 		if tt.want == "" {
 			continue
 		}
-		if got := wait(t, null, tt.line).body; !strings.Contains(got, `"code":`+tt.want) {
+		if got := receiveWithin(t, null, tt.line).body; !strings.Contains(got, `"code":`+tt.want) {
 			t.Errorf("%.60s: got %s", tt.line, got)
 		}
 	}
-	c.tell(t, ``)
-	if got := c.ask(t, mcp.Ping, `{}`); got != `{}` {
+	c.notify(t, ``)
+	if got := c.callResult(t, mcp.Ping, `{}`); got != `{}` {
 		t.Errorf("got %s", got)
 	}
 }
 
-// A client on stdin that reads late gets every reply, though more of them wait than the queue holds.
+// A client on stdin that reads late gets every reply, even if more are queued than the queue holds.
 func TestStdioRepliesWaitForTheClient(t *testing.T) {
 	t.Parallel()
 	const calls = 8
 	large := `{"content":[` + strings.Repeat(`{"type":"text","text":"0123456789"},`, 100_000) + `{"type":"text","text":"end"}]}`
-	a := newFar(t, "a", mcp.EraLegacy, true).on(mcp.ToolsCall, says(large)) // 3.6 MB
-	y := build(t, func(s *setup) { s.budget = 48 << 20 }, true, a)
+	a := newFakeServer(t, "a", mcp.Legacy, true).handle(mcp.ToolsCall, respond(large)) // 3.6 MB
+	gw := buildGateway(t, func(s *setup) { s.budget = 48 << 20 }, true, a)
 	theirs, ours := pipes(t)
 	back, out := pipes(t)
 	defer back.Close()
 	ended := make(chan error, 1)
-	go func() { ended <- y.door.ServeStdio(context.Background(), theirs, out) }()
+	go func() {
+		ended <- gw.hub.ServeStdio(context.Background(), theirs, out, hub.StdioOptions{Token: gw.setup.token})
+	}()
 	fmt.Fprintln(ours, `{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"late"}}}`)
 	lines := bufio.NewReaderSize(back, 1<<20)
 	if _, err := lines.ReadString('\n'); err != nil {
@@ -201,7 +205,7 @@ func TestStdioRepliesWaitForTheClient(t *testing.T) {
 	for i := range calls {
 		fmt.Fprintf(ours, `{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"a::x"}}`+"\n", i+1)
 	}
-	a.await(t, mcp.ToolsCall, 1)
+	a.awaitMessage(t, mcp.ToolsCall, 1)
 	got := map[string]bool{}
 	for len(got) < calls {
 		line, err := lines.ReadString('\n')

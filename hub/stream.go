@@ -3,77 +3,89 @@ package hub
 import (
 	"context"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/ctxgate/ctxgate/auth"
 	"github.com/ctxgate/ctxgate/fault"
 	"github.com/ctxgate/ctxgate/front"
 	"github.com/ctxgate/ctxgate/internal/membudget"
+	"github.com/ctxgate/ctxgate/internal/retryafter"
 	"github.com/ctxgate/ctxgate/internal/sse"
 	"github.com/ctxgate/ctxgate/jsonscan"
 )
 
 const (
-	streamMessages = 256              // that wait for a client to read
-	streamBytes    = 4 << 20          // and their size; one alone may be larger
-	keepAlive      = 15 * time.Second // between signs of life on a quiet stream
+	maxStreamQueue = 256              // that wait for a client to read
+	maxStreamBytes = 4 << 20          // and their size; one alone may be larger
+	keepAlive      = 15 * time.Second // between comments on a quiet stream
 )
 
-var errSlow = fault.New(fault.Full, "the client does not read fast enough")
-var errNoStream = fault.New(fault.Unavailable, "there is no stream to the client")
+var errQueueFull = fault.New(fault.Full, "the client does not read fast enough")
 
-// stream is the answer to one HTTP request: a JSON reply or, once a message is sent before it, an
-// event stream. Messages wait in a queue of their own, so that a slow client holds up nobody.
-type stream struct {
+// ErrNoStream says that a client has no stream open.
+var ErrNoStream = fault.New(fault.Unavailable, "there is no stream to the client")
+
+// Stream is the answer to one HTTP request: a JSON reply or, once a message is sent before it, an
+// event stream. Messages wait in a queue, so that a slow client delays no other client.
+type Stream struct {
 	w       http.ResponseWriter
 	cfg     front.HTTP
-	accepts bool             // the client takes an event stream
+	accepts bool             // the client accepts an event stream
 	memory  *membudget.Scope // of the request: what waits for its client is charged to it
 
 	mu     sync.Mutex
-	queue  []*message
+	queue  []*Message
 	size   int
-	begun  bool // the pump is running, or has run
-	manual bool // the pump is started by run, not by the first message
+	begun  bool // writeQueued is running, or has run
+	manual bool // keepOpen starts writeQueued, not the first message
 	closed bool
 	wake   chan struct{}
-	done   chan struct{} // the pump has ended
+	done   chan struct{} // writeQueued has ended
 }
 
-func newStream(w http.ResponseWriter, r *http.Request, cfg front.HTTP) *stream {
+// NewStream returns the answer to a request.
+func NewStream(w http.ResponseWriter, r *http.Request, cfg front.HTTP) *Stream {
 	accept := strings.Join(r.Header.Values("Accept"), ",")
-	return &stream{
-		w: w, cfg: cfg, memory: membudget.From(r.Context()), accepts: strings.Contains(accept, "text/event-stream") || strings.Contains(accept, "*/*"),
+	return &Stream{
+		w: w, cfg: cfg, memory: membudget.FromContext(r.Context()), accepts: strings.Contains(accept, "text/event-stream") || strings.Contains(accept, "*/*"),
 		wake: make(chan struct{}, 1), done: make(chan struct{}),
 	}
 }
 
-func (s *stream) send(parts ...[]byte) error {
-	m, err := charged(s.memory, parts)
+// AcceptsEvents reports whether the client accepts an event stream.
+func (s *Stream) AcceptsEvents() bool { return s.accepts }
+
+// Send queues a message that the request's memory scope holds.
+func (s *Stream) Send(parts ...[]byte) error {
+	m, err := NewMessage(s.memory, parts...)
 	if err != nil {
 		return err
 	}
-	defer m.release()
-	return s.pass(m)
+	defer m.Release()
+	return s.SendMessage(m)
 }
 
-func (s *stream) pass(m *message) error {
+// SendMessage queues a message that others may hold too.
+func (s *Stream) SendMessage(m *Message) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
 	case s.closed || !s.accepts:
-		return errNoStream
-	case len(s.queue) >= streamMessages, s.size+len(m.body) > streamBytes && len(s.queue) > 0:
-		return errSlow
+		return ErrNoStream
+	case len(s.queue) >= maxStreamQueue, s.size+len(m.body) > maxStreamBytes && len(s.queue) > 0:
+		return errQueueFull
 	}
-	m.hold()
+	m.Retain()
 	s.queue = append(s.queue, m)
 	s.size += len(m.body)
 	if !s.begun && !s.manual {
 		s.begun = true
-		go s.pump(nil, 0)
+		go s.writeQueued(nil, 0)
 	}
 	select {
 	case s.wake <- struct{}{}:
@@ -82,26 +94,32 @@ func (s *stream) pass(m *message) error {
 	return nil
 }
 
-// pump writes what is queued until the stream is closed and empty, or the client is gone, with a
-// sign of life now and then where the stream is quiet.
-func (s *stream) pump(gone <-chan struct{}, idle time.Duration) {
+// writeQueued writes what is queued until the stream is closed and empty, or the client is gone. A quiet stream gets
+// a comment at every keepAlive interval, if that is not 0.
+func (s *Stream) writeQueued(gone <-chan struct{}, keepAlive time.Duration) {
 	defer close(s.done)
 	defer s.discard()
-	s.head()
+	front.SetReplyDeadline(s.w, s.cfg, 0)
+	head := s.w.Header()
+	head.Set("Content-Type", "text/event-stream")
+	head.Set("Cache-Control", "no-cache")
+	head.Set("X-Accel-Buffering", "no")
+	s.w.WriteHeader(http.StatusOK)
+	_ = s.flush()
 	var tick <-chan time.Time
-	if idle > 0 {
-		t := time.NewTicker(idle)
+	if keepAlive > 0 {
+		t := time.NewTicker(keepAlive)
 		defer t.Stop()
 		tick = t.C
 	}
 	for {
-		m, over := s.next()
+		m, over := s.dequeue()
 		switch {
 		case m != nil:
-			written := s.event(m.body)
-			m.release()
+			written := s.writeEvent(m.body)
+			m.Release()
 			if !written {
-				s.shut()
+				s.Close()
 				return
 			}
 			continue
@@ -111,71 +129,56 @@ func (s *stream) pump(gone <-chan struct{}, idle time.Duration) {
 		select {
 		case <-s.wake:
 		case <-gone:
-			s.shut()
+			s.Close()
 			return
 		case <-tick:
-			front.BeginReply(s.w, s.cfg, 0)
+			front.SetReplyDeadline(s.w, s.cfg, 0)
 			if sse.Comment(s.w, "") != nil || s.flush() != nil {
-				s.shut()
+				s.Close()
 				return
 			}
 		}
 	}
 }
 
-func (s *stream) next() (m *message, over bool) {
+// dequeue returns the next message, or whether there will be none.
+func (s *Stream) dequeue() (m *Message, over bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.queue) == 0 {
 		return nil, s.closed
 	}
 	m = s.queue[0]
-	s.queue[0] = nil // or the array would keep it
+	s.queue[0] = nil // or the array would hold it
 	s.queue = s.queue[1:]
 	s.size -= len(m.body)
 	return m, false
 }
 
-// discard drops what is queued and takes no more.
-func (s *stream) discard() {
+// discard drops what is queued and takes no more messages.
+func (s *Stream) discard() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
 	for _, m := range s.queue {
-		m.release()
+		m.Release()
 	}
 	s.queue, s.size = nil, 0
 }
 
-// revoke ends the stream at once: who opened it may not listen any more.
-func (s *stream) revoke() {
-	s.discard()
-	s.shut()
-}
-
-func (s *stream) head() {
-	front.BeginReply(s.w, s.cfg, 0)
-	h := s.w.Header()
-	h.Set("Content-Type", "text/event-stream")
-	h.Set("Cache-Control", "no-cache")
-	h.Set("X-Accel-Buffering", "no")
-	s.w.WriteHeader(http.StatusOK)
-	_ = s.flush()
-}
-
-func (s *stream) event(parts ...[]byte) bool {
+func (s *Stream) writeEvent(parts ...[]byte) bool {
 	n := 0
 	for _, p := range parts {
 		n += len(p)
 	}
-	front.BeginReply(s.w, s.cfg, int64(n))
+	front.SetReplyDeadline(s.w, s.cfg, int64(n))
 	return sse.WriteData(s.w, "message", "", parts...) == nil && s.flush() == nil
 }
 
-func (s *stream) flush() error { return http.NewResponseController(s.w).Flush() }
+func (s *Stream) flush() error { return http.NewResponseController(s.w).Flush() }
 
-// shut takes no more messages.
-func (s *stream) shut() {
+// Close ends the stream once what is queued is written.
+func (s *Stream) Close() {
 	s.mu.Lock()
 	s.closed = true
 	s.mu.Unlock()
@@ -185,39 +188,46 @@ func (s *stream) shut() {
 	}
 }
 
-// finish sends the reply, after everything that was queued before it and before nothing else.
-func (s *stream) finish(status int, r reply) {
-	s.shut()
+// Finish writes the reply, after everything that is queued, and ends the stream.
+func (s *Stream) Finish(status int, r Reply) {
+	s.Close()
 	s.mu.Lock()
 	begun := s.begun
 	s.mu.Unlock()
 	if begun {
 		<-s.done
-		s.event(partsOf(r)...)
+		s.writeEvent(replyParts(r)...)
 		return
 	}
-	size := jsonscan.SplicedLen(r.body, r.edits)
-	front.BeginReply(s.w, s.cfg, int64(size))
+	size := jsonscan.SplicedLen(r.Body, r.Edits)
+	front.SetReplyDeadline(s.w, s.cfg, int64(size))
 	s.w.Header().Set("Content-Type", "application/json")
 	s.w.Header().Set("Content-Length", strconv.Itoa(size))
 	s.w.WriteHeader(status)
-	_ = jsonscan.Splice(s.w, r.body, r.edits)
+	_ = jsonscan.Splice(s.w, r.Body, r.Edits)
 }
 
-// partsOf is a reply in pieces, so that it is never put together.
-func partsOf(r reply) [][]byte {
+// finishError writes the error reply of a failure.
+func (s *Stream) finishError(ctx context.Context, req *Request, err error) {
+	noteFault(ctx, err)
+	retryafter.Set(s.w.Header(), fault.RetryAfterOf(err))
+	s.Finish(mcpStatus(req.Protocol, err), Reply{Body: AppendFailure(nil, req.ID, err)})
+}
+
+// replyParts returns a reply with its edits in pieces, so that it is never copied into one.
+func replyParts(r Reply) [][]byte {
 	var parts [][]byte
 	at := 0
-	for _, e := range r.edits {
-		parts = append(parts, r.body[at:e.Start], e.Text)
+	for _, e := range r.Edits {
+		parts = append(parts, r.Body[at:e.Start], e.Text)
 		at = e.End
 	}
-	return append(parts, r.body[at:])
+	return append(parts, r.Body[at:])
 }
 
-// run keeps a stream open that carries no reply, until the client leaves or the hub ends it with
-// last, which may be nil.
-func (s *stream) run(ctx context.Context, closing <-chan struct{}, last func() []byte) {
+// keepOpen keeps a stream open that carries no reply, until the client leaves or closing is closed; then it sends last,
+// which may be nil.
+func (s *Stream) keepOpen(ctx context.Context, closing <-chan struct{}, last func() []byte) {
 	s.mu.Lock()
 	s.begun = true
 	s.mu.Unlock()
@@ -225,11 +235,127 @@ func (s *stream) run(ctx context.Context, closing <-chan struct{}, last func() [
 		select {
 		case <-closing:
 			if last != nil {
-				_ = s.send(last())
+				_ = s.Send(last())
 			}
-			s.shut()
+			s.Close()
 		case <-s.done:
 		}
 	}()
-	s.pump(ctx.Done(), keepAlive)
+	s.writeQueued(ctx.Done(), keepAlive)
+}
+
+// openStreams is the open streams that end only when their client leaves, and who opened each.
+type openStreams struct {
+	mu      sync.Mutex
+	callers map[*Stream]auth.Caller
+}
+
+// KeepOpen keeps a stream open until its client leaves, the hub stops, or a reload revokes the caller's token. Attach
+// connects the stream with what it is to carry: it returns how to disconnect it, and the last message of a stream
+// that the hub ends, which may be nil.
+func (h *Hub) KeepOpen(ctx context.Context, s *Stream, caller auth.Caller, attach func() (detach func(), last func() []byte, _ error)) error {
+	s.manual = true
+	t := &h.streams
+	t.mu.Lock()
+	if t.callers == nil {
+		t.callers = map[*Stream]auth.Caller{}
+	}
+	t.callers[s] = caller
+	t.mu.Unlock()
+	defer func() {
+		t.mu.Lock()
+		delete(t.callers, s)
+		t.mu.Unlock()
+	}()
+	// The caller may have been authenticated under a plan that was replaced meanwhile. The stream is registered first:
+	// a reload from now on finds it there, and one before is seen here.
+	err := h.plan.Load().gate.Revalidate(caller)
+	var detach func()
+	var last func() []byte
+	if err == nil {
+		detach, last, err = attach()
+	}
+	if err != nil {
+		s.discard()
+		return err
+	}
+	defer detach()
+	s.keepOpen(ctx, h.closing, last)
+	return nil
+}
+
+// recheckAll ends the streams of callers whose token is no longer valid.
+func (t *openStreams) recheckAll(gate *auth.Authenticator) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for s, caller := range t.callers {
+		if gate.Revalidate(caller) != nil {
+			s.discard()
+			s.Close()
+		}
+	}
+}
+
+// messageOverhead is what a message costs beside its bytes.
+const messageOverhead = 128
+
+// Message is one encoded message that is queued for one client or for many. Its bytes never change, so all queues
+// share them. It is reference-counted: the memory budget holds its bytes once, until the last holder releases it.
+type Message struct {
+	body  []byte
+	scope *membudget.Scope // nil where the message is not counted
+	holds atomic.Int32
+}
+
+// NewMessage returns a message whose bytes a memory scope holds. Its maker must release it. Nothing is
+// counted for a nil scope.
+func NewMessage(scope *membudget.Scope, parts ...[]byte) (*Message, error) {
+	m := &Message{}
+	m.holds.Store(1)
+	if len(parts) == 1 {
+		m.body = parts[0]
+	} else {
+		m.body = slices.Concat(parts...)
+	}
+	if err := scope.Reserve(int64(len(m.body)) + messageOverhead); err != nil {
+		return nil, err
+	}
+	m.scope = scope
+	return m, nil
+}
+
+// Body returns the encoded message, which must not be changed.
+func (m *Message) Body() []byte { return m.body }
+
+// Retain adds a holder.
+func (m *Message) Retain() { m.holds.Add(1) }
+
+// Release removes a holder.
+func (m *Message) Release() {
+	if m.holds.Add(-1) == 0 {
+		m.scope.Free(int64(len(m.body)) + messageOverhead)
+	}
+}
+
+// serverScopes hold the memory of the messages of servers while they are queued for clients.
+type serverScopes struct {
+	mu     sync.Mutex
+	scopes map[string]*membudget.Scope // by server
+}
+
+// NewServerMessage returns a message of a server, which its maker must release. It is refused where the
+// server's share of the memory budget is used up.
+func (h *Hub) NewServerMessage(server string, body []byte) (*Message, error) {
+	s := &h.serverScopes
+	s.mu.Lock()
+	scope := s.scopes[server]
+	if scope == nil {
+		if s.scopes == nil {
+			s.scopes = map[string]*membudget.Scope{}
+		}
+		scope = h.deps.Budget.Scope("notes of server " + server)
+		s.scopes[server] = scope
+	}
+	s.mu.Unlock()
+	return NewMessage(scope, body)
 }

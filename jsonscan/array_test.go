@@ -12,7 +12,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// elements lists what Array finds; what it is told to leave, it must skip.
+// elements lists the elements that Array finds, those left to be skipped too.
 func elements(s *Scanner, doc string, leave bool) (out []string, err error) {
 	err = s.Array(func() error {
 		start := s.Pos()
@@ -55,8 +55,8 @@ func TestI7Array(t *testing.T) {
 	}
 }
 
-// I7: reading on in the middle finds what reading all of it finds, and refuses what that refuses.
-func TestI7ReadingOn(t *testing.T) {
+// I7: continuing in the middle finds and refuses what reading the whole document does.
+func TestI7ContinuesInTheMiddle(t *testing.T) {
 	const front = `{"a":1,"list":[10,20`
 	for rest, ok := range map[string]bool{
 		`]}`: true, ` , 30 ] , "b" : 2 } `: true, `,30],"c":[]}`: true,
@@ -65,7 +65,7 @@ func TestI7ReadingOn(t *testing.T) {
 	} {
 		doc := []byte(front + rest)
 		var keys []string
-		s := Inside(doc, len(front), 2, 3)
+		s := NewAt(doc, len(front), 2, 3)
 		count := 0
 		err := s.MoreElements(func() error { count++; return nil })
 		if err == nil {
@@ -92,8 +92,8 @@ func TestI7ReadingOn(t *testing.T) {
 	}
 }
 
-// A reader of a document with edits gives what writing it gives, however it is read.
-func TestSplicedReads(t *testing.T) {
+// SpliceReader returns what Splice writes, whatever the sizes of its reads.
+func TestSpliceReader(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		data := rapid.SliceOfN(rapid.Byte(), 0, 200).Draw(t, "data")
 		var edits []Edit
@@ -106,7 +106,7 @@ func TestSplicedReads(t *testing.T) {
 			}
 		}
 		want := AppendSpliced(nil, data, edits)
-		for _, r := range []io.Reader{NewSpliced(data, edits), iotest.OneByteReader(NewSpliced(data, edits)), iotest.HalfReader(NewSpliced(data, edits))} {
+		for _, r := range []io.Reader{NewSpliceReader(data, edits), iotest.OneByteReader(NewSpliceReader(data, edits)), iotest.HalfReader(NewSpliceReader(data, edits))} {
 			if got, err := io.ReadAll(r); err != nil || !bytes.Equal(got, want) {
 				t.Fatalf("got %q, %v, want %q", got, err, want)
 			}

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// The two shapes that pull the scanner in different directions: many short strings, and long
-// ones full of escapes. internal/bench holds it against others.
+// The two shapes that cost the scanner most: many short strings, and long ones full of escapes.
+// tools/bench compares it with other scanners.
 func BenchmarkLong(b *testing.B) {
 	var short strings.Builder
 	for i := range 20_000 {

@@ -4,19 +4,19 @@ import "math/bits"
 
 // A block is 64 bytes of a string seen at once, one bit a byte.
 type block struct {
-	slash  uint64 // a backslash
-	quote  uint64 // a quote
-	odd    uint64 // a control character, or part of a character beyond ASCII
-	letter uint64 // not the letter of a two-byte escape
+	slash   uint64 // a backslash
+	quote   uint64 // a quote
+	special uint64 // a control character, or part of a character beyond ASCII
+	letter  uint64 // not the letter of a two-byte escape
 }
 
-// batch is how many blocks are looked at in one go.
+// batch is how many blocks are classified in one call.
 const batch = 8
 
-// scanBlocks passes as much plain text and as many two-byte escapes as it can from data[i], in
-// whole blocks, with no branch per escape: text full of line breaks and quotes runs as fast as
-// text without. It stops before the first byte that needs a closer look: the closing quote, a
-// \u, a character beyond ASCII, or an error, and says how many escapes it passed.
+// scanBlocks skips plain text and two-byte escapes from data[i] on, in whole blocks, with no branch
+// per escape: text full of line breaks and quotes is as fast as text without. It stops before the
+// first byte that it cannot handle: the closing quote, a \u, a character beyond ASCII, or an error,
+// and returns how many escapes it skipped.
 func scanBlocks(data []byte, i int) (at, escapes int) {
 	var blocks [batch]block
 	escaped := uint64(0) // 1 when the byte at i is the letter of an escape that began before it
@@ -26,12 +26,12 @@ func scanBlocks(data []byte, i int) (at, escapes int) {
 		for _, b := range blocks[:n] {
 			var letters uint64
 			letters, escaped = escapedBy(b.slash, escaped)
-			if hit := b.quote&^letters | b.odd | b.letter&letters; hit != 0 {
+			if hit := b.quote&^letters | b.special | b.letter&letters; hit != 0 {
 				k := bits.TrailingZeros64(hit)
 				before := letters & (1<<k - 1)
 				at = i + k
 				if letters>>k&1 != 0 {
-					at-- // the escape's own backslash is what needs the look
+					at-- // stop at the escape's backslash
 				}
 				return at, escapes + bits.OnesCount64(before)
 			}
@@ -58,7 +58,7 @@ func escapedBy(slash, first uint64) (letters, next uint64) {
 	return (even ^ evenEnds<<1) & follows, carry
 }
 
-// classifyBytes is what classify means, a byte at a time: the yardstick for the fast forms.
+// classifyBytes is the reference implementation of classify, a byte at a time.
 func classifyBytes(data []byte, n int, out *[batch]block) {
 	for i := range n {
 		var b block
@@ -71,7 +71,7 @@ func classifyBytes(data []byte, n int, out *[batch]block) {
 				b.quote |= bit
 			}
 			if c < 0x20 || c >= 0x80 {
-				b.odd |= bit
+				b.special |= bit
 			}
 			if simpleEscape[c] == 0 {
 				b.letter |= bit

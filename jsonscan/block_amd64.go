@@ -2,7 +2,7 @@ package jsonscan
 
 import "golang.org/x/sys/cpu"
 
-// haveBlocks says that looking at 64 bytes at once is worth it on this machine.
+// haveBlocks says whether this CPU classifies 64 bytes at once.
 var haveBlocks = cpu.X86.HasAVX2
 
 // classify fills out[:n] from the first n*64 bytes of data.

@@ -2,7 +2,7 @@ package jsonscan
 
 import "testing"
 
-// What other machines do must be right here too: the scanner without its blocks.
+// Without AVX2 the scanner must return the same.
 func TestWithoutBlocks(t *testing.T) {
 	if !haveBlocks {
 		t.Skip("this machine has no AVX2: every test runs without blocks")
@@ -12,5 +12,5 @@ func TestWithoutBlocks(t *testing.T) {
 	t.Run("chars", TestCharsAreCodePoints)
 	t.Run("refusals", TestRefusals)
 	t.Run("far refusals", TestRefusalsFarIntoAString)
-	t.Run("long", TestLongFindsOnlyLongValues)
+	t.Run("long", TestLongStringsFindsOnlyLongValues)
 }

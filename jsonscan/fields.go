@@ -2,7 +2,7 @@ package jsonscan
 
 import "slices"
 
-// Field is one member of an object: where it stands, key and value, and where its value stands.
+// Field is one member of an object, and the spans of the member and of its value.
 type Field struct {
 	Key    string
 	Member Span
@@ -17,11 +17,11 @@ type Fields struct {
 	list []Field
 }
 
-// MaxFields is the most members of an object that is laid open: each costs many times its bytes.
+// MaxFields is the most members that ReadFields reads: each costs many times its bytes.
 const MaxFields = 100_000
 
-// ReadFields reads the object at span of data, one level deep. The document has passed a strict
-// parse before; what is no object has no fields.
+// ReadFields reads the object at span of data, one level deep. The document has been scanned before; a
+// value that is not an object has no fields.
 func ReadFields(data []byte, span Span) (Fields, error) {
 	f := Fields{data: data, span: span}
 	s := New(data[:span.End], 0)
@@ -33,7 +33,7 @@ func ReadFields(data []byte, span Span) (Fields, error) {
 	last := s.pos
 	err := s.Object(nil, func(key []byte) error {
 		if len(f.list) == MaxFields {
-			return s.fail(s.pos, TooMany)
+			return s.errorAt(s.pos, TooMany)
 		}
 		name := string(key)
 		value, err := s.Skip()
@@ -49,9 +49,8 @@ func ReadFields(data []byte, span Span) (Fields, error) {
 // FieldsOf is ReadFields of a whole document.
 func FieldsOf(data []byte) (Fields, error) { return ReadFields(data, Span{0, len(data)}) }
 
-// memberStart finds the quote before the key of the value at pos: going back over the colon and
-// the key's own bytes is not possible, for a key may hold anything, so it goes forward from the
-// end of the member before.
+// memberStart finds the quote before the key of the value at pos. It searches forward from the end of
+// the member before: backward, the bytes of the key could be mistaken for it.
 func memberStart(data []byte, pos, last int) int {
 	for i := last; i < pos; i++ {
 		if data[i] == '"' {
@@ -61,7 +60,7 @@ func memberStart(data []byte, pos, last int) int {
 	return pos
 }
 
-// Get is the raw value of a key.
+// Get returns the raw value of a key.
 func (f Fields) Get(key string) ([]byte, bool) {
 	if field, ok := f.Field(key); ok {
 		return field.Value.Of(f.data), true
@@ -69,7 +68,7 @@ func (f Fields) Get(key string) ([]byte, bool) {
 	return nil, false
 }
 
-// Field is the member of a key.
+// Field returns the member with a key.
 func (f Fields) Field(key string) (Field, bool) {
 	for _, field := range f.list {
 		if field.Key == key {
@@ -79,70 +78,71 @@ func (f Fields) Field(key string) (Field, bool) {
 	return Field{}, false
 }
 
-// Text is the decoded value of a key that holds a string, and "" of any other.
+// Text returns the decoded value of a key, "" when it is not a string.
 func (f Fields) Text(key string) string {
 	raw, _ := f.Get(key)
-	return TextOf(raw)
+	return DecodeString(raw)
 }
 
-// TextOf is the text of a raw JSON string, and "" of any other value.
-func TextOf(raw []byte) string {
+// DecodeString returns the text of a raw JSON string, "" for any other value.
+func DecodeString(raw []byte) string {
 	if len(raw) < 2 || raw[0] != '"' {
 		return ""
 	}
-	return string(AppendText(nil, raw[1:len(raw)-1]))
+	return string(AppendDecoded(nil, raw[1:len(raw)-1]))
 }
 
 // All are the members in order.
 func (f Fields) All() []Field { return f.list }
 
-// Change is a new value for a key; a nil value takes the member away.
+// Change is a new value for a key; nil removes the member.
 type Change struct {
 	Key   string
 	Value []byte
 }
 
-// Edits makes the changes: a value is replaced where it stands, a new member goes to the end, a
-// member that goes takes its comma with it. Everything else keeps its bytes.
+// Edits returns the edits for changes: a value is replaced in place, a new member is added at the end,
+// and a removed member takes its comma with it. Everything else keeps its bytes.
 func (f Fields) Edits(changes ...Change) []Edit {
 	var out []Edit
 	var added []byte
-	gone := make([]bool, len(f.list))
+	removed := make([]bool, len(f.list))
 	kept := len(f.list)
 	for _, c := range changes {
 		at := f.index(c.Key)
 		switch {
 		case at >= 0 && c.Value == nil:
-			gone[at] = true
+			removed[at] = true
 			kept--
 		case at >= 0:
 			out = append(out, Edit{f.list[at].Value, c.Value})
 		case c.Value != nil:
-			added = append(append(AppendString(append(added, ','), c.Key), ':'), c.Value...)
+			added = append(append(AppendQuoted(append(added, ','), c.Key), ':'), c.Value...)
 		}
 	}
 	if kept == 0 && len(added) > 0 {
 		added = added[1:]
 	}
-	return sorted(f.removals(out, gone, added))
+	return sortEdits(f.appendRemovals(out, removed, added))
 }
 
-// removals takes the members away that are gone, run by run, and puts what is added at the end.
-func (f Fields) removals(out []Edit, gone []bool, added []byte) []Edit {
+// appendRemovals appends one edit for each run of removed members, and one that adds members at the
+// end.
+func (f Fields) appendRemovals(out []Edit, removed []bool, added []byte) []Edit {
 	end := f.span.End - 1 // the closing brace
 	if n := len(f.list); n > 0 {
 		end = f.list[n-1].Member.End
 	}
-	for i := 0; i < len(gone); i++ {
-		if !gone[i] {
+	for i := 0; i < len(removed); i++ {
+		if !removed[i] {
 			continue
 		}
 		j := i
-		for j+1 < len(gone) && gone[j+1] {
+		for j+1 < len(removed) && removed[j+1] {
 			j++
 		}
 		switch {
-		case j+1 < len(gone):
+		case j+1 < len(removed):
 			out = append(out, Edit{Span{f.list[i].Member.Start, f.list[j+1].Member.Start}, nil})
 		case i > 0:
 			return append(out, Edit{Span{f.list[i-1].Member.End, end}, added})
@@ -166,7 +166,7 @@ func (f Fields) index(key string) int {
 	return -1
 }
 
-// With is the object alone with the changes made.
+// With returns the object alone with the changes made.
 func (f Fields) With(changes ...Change) []byte {
 	edits := f.Edits(changes...)
 	for i := range edits {
@@ -176,22 +176,22 @@ func (f Fields) With(changes ...Change) []byte {
 	return AppendSpliced(nil, f.span.Of(f.data), edits)
 }
 
-// Merge puts edits of one document into the order that Splice wants.
-func Merge(edits ...[]Edit) []Edit {
+// MergeEdits joins edits of one document in the order that Splice needs.
+func MergeEdits(edits ...[]Edit) []Edit {
 	var all []Edit
 	for _, e := range edits {
 		all = append(all, e...)
 	}
-	return sorted(all)
+	return sortEdits(all)
 }
 
-func sorted(edits []Edit) []Edit {
+func sortEdits(edits []Edit) []Edit {
 	slices.SortStableFunc(edits, func(a, b Edit) int { return a.Start - b.Start })
 	return edits
 }
 
-// Elements calls each with every element of the array at span.
-func Elements(data []byte, span Span, each func(Span) error) error {
+// EachElement calls each with every element of the array at span.
+func EachElement(data []byte, span Span, each func(Span) error) error {
 	s := New(data[:span.End], 0)
 	s.pos = span.Start
 	if s.Kind() != '[' {

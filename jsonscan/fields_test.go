@@ -40,7 +40,7 @@ func TestFieldsEdits(t *testing.T) {
 	}
 }
 
-// Whatever is changed, the document stays JSON and says what a map would say.
+// After any changes the document is JSON and equals a map with the same changes.
 func TestFieldsEditsLikeAMap(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		key := rapid.SampledFrom([]string{"a", "b", "c", "d", `e"`, "é"})
@@ -79,12 +79,12 @@ func TestFieldsEditsLikeAMap(t *testing.T) {
 	})
 }
 
-func TestElements(t *testing.T) {
+func TestEachElement(t *testing.T) {
 	for doc, want := range map[string]string{
 		`[]`: ``, `[ ]`: ``, `[1]`: `1`, `[1, {"a":[2]} ,"x]"]`: `1|{"a":[2]}|"x]"`, `{"a":1}`: ``,
 	} {
 		var got []string
-		if err := Elements([]byte(doc), Span{0, len(doc)}, func(s Span) error {
+		if err := EachElement([]byte(doc), Span{0, len(doc)}, func(s Span) error {
 			got = append(got, string(s.Of([]byte(doc))))
 			return nil
 		}); err != nil || strings.Join(got, "|") != want {

@@ -6,21 +6,20 @@ import (
 	"math"
 )
 
-// keySet holds the keys of one object: a few in place, many as the places where they stand, in a
-// hash table with open addressing. A table of strings would be ten times the document where an
-// object has many short keys.
+// keySet holds the keys of one object: a few as slices, many as offsets in a hash table with open
+// addressing. A table of strings would take ten times the document if an object has many short keys.
 type keySet struct {
-	before map[string]struct{} // keys that stand elsewhere
+	before map[string]struct{} // keys that are not in the document
 	n      int
 	few    [12][]byte
-	table  []uint32 // where keys stand, plus one; 0 is free
+	table  []uint32 // offsets of keys, plus one; 0 is free
 	used   int
 }
 
 var keySeed = maphash.MakeSeed()
 
-// add notes the key that stands at span of data, and says whether it is new. key is its text.
-func (k *keySet) add(data []byte, span Span, key []byte) bool {
+// insert adds the key at span of data, and says whether it is new. key is its text.
+func (k *keySet) insert(data []byte, span Span, key []byte) bool {
 	for _, old := range k.few[:k.n] {
 		if bytes.Equal(old, key) {
 			return false
@@ -38,9 +37,9 @@ func (k *keySet) add(data []byte, span Span, key []byte) bool {
 		return false // no document is that long
 	}
 	if 2*k.used >= len(k.table) {
-		k.grow(data)
+		k.growTable(data)
 	}
-	at, found := k.find(data, key)
+	at, found := k.findSlot(data, key)
 	if found {
 		return false
 	}
@@ -49,8 +48,8 @@ func (k *keySet) add(data []byte, span Span, key []byte) bool {
 	return true
 }
 
-// find is where a key is in the table, or where it would be.
-func (k *keySet) find(data []byte, key []byte) (at int, found bool) {
+// findSlot returns the slot of a key in the table, or the free slot where it belongs.
+func (k *keySet) findSlot(data []byte, key []byte) (at int, found bool) {
 	mask := len(k.table) - 1
 	for at = int(maphash.Bytes(keySeed, key)) & mask; k.table[at] != 0; at = (at + 1) & mask { //nolint:gosec // any number will do
 		if bytes.Equal(keyAt(data, int(k.table[at])-1), key) {
@@ -60,18 +59,18 @@ func (k *keySet) find(data []byte, key []byte) (at int, found bool) {
 	return at, false
 }
 
-func (k *keySet) grow(data []byte) {
+func (k *keySet) growTable(data []byte) {
 	old := k.table
 	k.table = make([]uint32, max(64, 4*len(old)))
-	for _, place := range old {
-		if place != 0 {
-			at, _ := k.find(data, keyAt(data, int(place)-1))
-			k.table[at] = place
+	for _, slot := range old {
+		if slot != 0 {
+			at, _ := k.findSlot(data, keyAt(data, int(slot)-1))
+			k.table[at] = slot
 		}
 	}
 }
 
-// keyAt is the text of the string whose first byte, behind the quote, is at start.
+// keyAt is the text of the string whose first byte, after the quote, is at start.
 func keyAt(data []byte, start int) []byte {
 	end := start
 	for data[end] != '"' {
@@ -83,5 +82,5 @@ func keyAt(data []byte, start int) []byte {
 	if raw := data[start:end]; bytes.IndexByte(raw, '\\') < 0 {
 		return raw
 	}
-	return AppendText(nil, data[start:end])
+	return AppendDecoded(nil, data[start:end])
 }

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// object is one with n short keys, and whatever is behind them.
+// object is an object of n short keys, followed by rest.
 func object(n int, more string) []byte {
 	var b strings.Builder
 	b.WriteString(`{"x":0`)
@@ -28,7 +28,7 @@ func reasonOf(err error) Reason {
 	return 0
 }
 
-// Among many keys, too, one that comes twice is found, however it is written.
+// A duplicate is found among many keys too, however it is escaped.
 func TestDuplicatesAmongManyKeys(t *testing.T) {
 	for more, want := range map[string]Reason{
 		``: 0, `,"y":1`: 0, `,"fffff":1`: 0, `,"":1`: 0,
@@ -42,7 +42,7 @@ func TestDuplicatesAmongManyKeys(t *testing.T) {
 	}
 }
 
-// I9: checking for doubled keys takes no more memory than a few times the document.
+// I9: checking for duplicate keys takes no more memory than a few times the document.
 func TestManyKeysTakeLittleMemory(t *testing.T) {
 	doc := object(1_000_000, "")
 	var before, after runtime.MemStats
@@ -56,7 +56,7 @@ func TestManyKeysTakeLittleMemory(t *testing.T) {
 	}
 }
 
-// I9: an object that is laid open has so many members and no more.
+// I9: ReadFields refuses an object with more than MaxFields members.
 func TestFieldsAreBounded(t *testing.T) {
 	if _, err := FieldsOf(object(MaxFields-1, "")); err != nil {
 		t.Error(err)
@@ -66,8 +66,8 @@ func TestFieldsAreBounded(t *testing.T) {
 	}
 }
 
-// Reading on behind many members takes no longer for each that follows: whoever sends a document chooses both
-// numbers.
+// The time to continue after many members does not grow with them for each member that follows: the
+// sender of a document chooses both numbers.
 func TestManyKeysBeforeAndAfter(t *testing.T) {
 	const n = 100_000
 	before := make([]string, n)
@@ -75,7 +75,7 @@ func TestManyKeysBeforeAndAfter(t *testing.T) {
 		before[i] = fmt.Sprintf("%x.", i)
 	}
 	doc := object(n, `,"5.":1`)
-	s := Inside(doc, len(`{"x":0`), 1, 0)
+	s := NewAt(doc, len(`{"x":0`), 1, 0)
 	began := time.Now()
 	if err := s.MoreMembers(before, nil, func([]byte) error { _, err := s.Skip(); return err }); reasonOf(err) != DuplicateKey {
 		t.Errorf("a key that stands in both parts: %v", err)

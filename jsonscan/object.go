@@ -5,68 +5,68 @@ import (
 	"strings"
 )
 
-// Object reads the object at the cursor. It calls member with each key, decoded, and the cursor
-// before that key's value; member may pass the value with any method, or leave it, and then it
-// is skipped. A key that comes twice is refused, and so is one that differs from a name in
-// protocol only by case folding ("Method", "paramſ"): another parser would read it as that name.
+// Object reads the object at the cursor. It calls member with each decoded key and the cursor before
+// that key's value; member may read the value with any method, or leave it to be skipped. A duplicate
+// key is refused, and so is one that differs from a name in protocol only by case folding ("Method",
+// "paramſ"): another parser would read it as that name.
 func (s *Scanner) Object(protocol []string, member func(key []byte) error) error {
 	var seen keySet
-	return s.object(&seen, protocol, member)
+	return s.readObject(&seen, protocol, member)
 }
 
-// Members is Object without the rules on keys, for a second look at a document that was refused.
+// Members is Object without the rules on keys, for a document that was refused or checked before.
 func (s *Scanner) Members(member func(key []byte) error) error {
-	return s.object(nil, nil, member)
+	return s.readObject(nil, nil, member)
 }
 
-func (s *Scanner) object(seen *keySet, protocol []string, member func(key []byte) error) error {
-	if empty, err := s.enter('{'); empty || err != nil {
+func (s *Scanner) readObject(seen *keySet, protocol []string, member func(key []byte) error) error {
+	if empty, err := s.enterContainer('{'); empty || err != nil {
 		return err
 	}
-	return s.members(seen, protocol, member)
+	return s.readMembers(seen, protocol, member)
 }
 
-// MoreMembers is Object from behind one of its members on, given the keys up to there.
+// MoreMembers is Object with the cursor after one of its members, given the keys up to there.
 func (s *Scanner) MoreMembers(keys, protocol []string, member func(key []byte) error) error {
 	seen := keySet{before: make(map[string]struct{}, len(keys))}
 	for _, key := range keys {
 		seen.before[key] = struct{}{}
 	}
-	if more, err := s.leave('}'); !more || err != nil {
+	if more, err := s.afterElement('}'); !more || err != nil {
 		return err
 	}
-	return s.members(&seen, protocol, member)
+	return s.readMembers(&seen, protocol, member)
 }
 
-func (s *Scanner) members(seen *keySet, protocol []string, member func(key []byte) error) error {
+func (s *Scanner) readMembers(seen *keySet, protocol []string, member func(key []byte) error) error {
 	for {
-		if err := s.member(seen, protocol, member); err != nil {
+		if err := s.readMember(seen, protocol, member); err != nil {
 			return err
 		}
-		if more, err := s.leave('}'); !more || err != nil {
+		if more, err := s.afterElement('}'); !more || err != nil {
 			return err
 		}
 	}
 }
 
 // Array reads the array at the cursor. It calls each with the cursor before every element; each may
-// pass the element with any method, or leave it, and then it is skipped.
+// read the element with any method, or leave it to be skipped.
 func (s *Scanner) Array(each func() error) error {
-	if empty, err := s.enter('['); empty || err != nil {
+	if empty, err := s.enterContainer('['); empty || err != nil {
 		return err
 	}
-	return s.elements(each)
+	return s.readElements(each)
 }
 
-// MoreElements is Array from behind one of its elements on.
+// MoreElements is Array with the cursor after one of its elements.
 func (s *Scanner) MoreElements(each func() error) error {
-	if more, err := s.leave(']'); !more || err != nil {
+	if more, err := s.afterElement(']'); !more || err != nil {
 		return err
 	}
-	return s.elements(each)
+	return s.readElements(each)
 }
 
-func (s *Scanner) elements(each func() error) error {
+func (s *Scanner) readElements(each func() error) error {
 	for {
 		before := s.pos
 		if err := each(); err != nil {
@@ -77,19 +77,19 @@ func (s *Scanner) elements(each func() error) error {
 				return err
 			}
 		}
-		if more, err := s.leave(']'); !more || err != nil {
+		if more, err := s.afterElement(']'); !more || err != nil {
 			return err
 		}
 	}
 }
 
-// enter opens the container at the cursor, and closes it when there is nothing in it.
-func (s *Scanner) enter(bracket byte) (empty bool, err error) {
+// enterContainer moves into the container at the cursor, and past it when it is empty.
+func (s *Scanner) enterContainer(bracket byte) (empty bool, err error) {
 	if s.Kind() != bracket {
 		return false, s.unexpected(s.pos)
 	}
 	if s.depth >= s.limit {
-		return false, s.fail(s.pos, TooDeep)
+		return false, s.errorAt(s.pos, TooDeep)
 	}
 	s.depth++
 	s.pos++
@@ -101,12 +101,12 @@ func (s *Scanner) enter(bracket byte) (empty bool, err error) {
 	return true, nil
 }
 
-// leave passes what follows a member or an element: a comma, or the end of the container.
-func (s *Scanner) leave(bracket byte) (more bool, err error) {
+// afterElement moves past what follows a member or an element: a comma, or the end of the container.
+func (s *Scanner) afterElement(bracket byte) (more bool, err error) {
 	switch s.Kind() {
 	case ',':
 		s.pos++
-		s.Kind() // an element that is left must not look passed for the space before it
+		s.Kind() // skip white space: a caller sees by the position whether the element was read
 		return true, nil
 	case bracket:
 		s.pos++
@@ -116,20 +116,20 @@ func (s *Scanner) leave(bracket byte) (more bool, err error) {
 	return false, s.unexpected(s.pos)
 }
 
-func (s *Scanner) member(seen *keySet, protocol []string, member func(key []byte) error) error {
+func (s *Scanner) readMember(seen *keySet, protocol []string, member func(key []byte) error) error {
 	raw, err := s.Str()
 	if err != nil {
 		return err
 	}
 	key := raw.Of(s.data)
 	if bytes.IndexByte(key, '\\') >= 0 {
-		key = AppendText(nil, key)
+		key = AppendDecoded(nil, key)
 	}
-	if seen != nil && !seen.add(s.data, raw.Span, key) {
-		return s.fail(raw.Start, DuplicateKey)
+	if seen != nil && !seen.insert(s.data, raw.Span, key) {
+		return s.errorAt(raw.Start, DuplicateKey)
 	}
-	if folds(key, protocol) {
-		return s.fail(raw.Start, FoldedKey)
+	if isCaseFolded(key, protocol) {
+		return s.errorAt(raw.Start, FoldedKey)
 	}
 	if s.Kind() != ':' {
 		return s.unexpected(s.pos)
@@ -147,7 +147,7 @@ func (s *Scanner) member(seen *keySet, protocol []string, member func(key []byte
 	return err
 }
 
-// SkipStrict is Skip, and refuses a key that comes twice in one object at any depth.
+// SkipStrict is Skip, and refuses a duplicate key in an object at any depth.
 func (s *Scanner) SkipStrict() (Span, error) {
 	kind := s.Kind()
 	start := s.pos
@@ -169,9 +169,9 @@ func (s *Scanner) SkipStrict() (Span, error) {
 	return Span{start, s.pos}, err
 }
 
-// folds says whether key is one of names in other letters. EqualFold knows the letters beyond
-// ASCII that fold onto it, the long s and the Kelvin sign.
-func folds(key []byte, names []string) bool {
+// isCaseFolded says whether key differs from one of names by case only. EqualFold knows the letters
+// beyond ASCII that fold onto it, the long s and the Kelvin sign.
+func isCaseFolded(key []byte, names []string) bool {
 	for _, name := range names {
 		if string(key) != name && strings.EqualFold(string(key), name) {
 			return true

@@ -1,16 +1,17 @@
-// Package jsonscan reads JSON as bytes: one strict pass, no tree, no copies. It answers where
-// things are (string spans, member spans, offsets) so that callers can splice what they change
-// and forward the rest untouched.
+// Package jsonscan reads JSON as bytes: one strict pass, no tree, no copies. It locates values
+// (string spans, member spans, offsets) so that callers can splice what they change and forward the
+// rest untouched.
 //
 // Path through the files: scan.go holds the cursor and the loop that checks one value; str.go
-// the string scanner, which is where the time goes; object.go iterates the members of an object
-// and refuses doubled and case-folded keys; text.go turns string bytes into text and back;
-// splice.go writes a body with some spans replaced.
+// the string scanner, which is where the time goes, and block.go its fast path; object.go iterates
+// objects and arrays and refuses duplicate and case-folded keys (keys.go); fields.go lists the members
+// of one object and edits them; text.go decodes and escapes strings; splice.go writes a body with some
+// spans replaced.
 //
 // Invariants: whatever Scanner accepts is valid by RFC 8259 and UTF-8, with every escaped
-// surrogate paired, and nested no deeper than the limit. It never reads a byte twice to decide
-// that, and allocates only what the caller asks to keep. It depends on nothing and cannot fail
-// but by refusing.
+// surrogate paired, and nested no deeper than the limit. It reads each byte once to decide that, and
+// allocates only what the caller asks to keep. It depends on nothing, and its only failure is to
+// refuse a document.
 package jsonscan
 
 import (
@@ -39,7 +40,7 @@ const (
 	LoneSurrogate                   // an escaped surrogate without its other half
 	Control                         // a control character inside a string
 	TooDeep                         // nesting over the limit
-	TooMany                         // members over the limit, in an object that is laid open
+	TooMany                         // members over the limit, in an object read by ReadFields
 	Trailing                        // bytes after the value
 	DuplicateKey                    // a key twice in one object
 	FoldedKey                       // a protocol key in other letters, such as "Method"
@@ -89,7 +90,7 @@ type Str struct {
 type Scanner struct {
 	data  []byte
 	pos   int
-	depth int // containers open around pos, those that Object opened included
+	depth int // containers open around pos
 	limit int
 }
 
@@ -101,9 +102,9 @@ func New(data []byte, depth int) *Scanner {
 	return &Scanner{data: data, limit: depth}
 }
 
-// Inside starts at an offset of data inside so many containers, where somebody has checked what
-// stands before it.
-func Inside(data []byte, offset, open, depth int) *Scanner {
+// NewAt starts at an offset of data that is inside open containers. The caller has checked what is
+// before it.
+func NewAt(data []byte, offset, open, depth int) *Scanner {
 	s := New(data, depth)
 	s.pos, s.depth = offset, open
 	return s
@@ -124,49 +125,49 @@ func (s *Scanner) Kind() byte {
 // End refuses anything but white space after the value.
 func (s *Scanner) End() error {
 	if s.pos = skipSpace(s.data, s.pos); s.pos < len(s.data) {
-		return s.fail(s.pos, Trailing)
+		return s.errorAt(s.pos, Trailing)
 	}
 	return nil
 }
 
-// Skip checks the next value and passes it.
+// Skip checks the next value and moves past it.
 func (s *Scanner) Skip() (Span, error) {
 	s.Kind()
 	start := s.pos
-	err := s.walk(nil, noStrings)
+	err := s.scanValue(nil, noStrings)
 	return Span{start, s.pos}, err
 }
 
-// Long checks the next value, passes it, and appends to dst every string value in it, at any
-// depth, of more than chars code points. Object keys are not values.
-func (s *Scanner) Long(dst []Str, chars int) ([]Str, Span, error) {
+// LongStrings is Skip, and appends to dst every string value, at any depth, of more than chars code
+// points. Object keys are not values.
+func (s *Scanner) LongStrings(dst []Str, chars int) ([]Str, Span, error) {
 	s.Kind()
 	start := s.pos
-	err := s.walk(&dst, chars)
+	err := s.scanValue(&dst, chars)
 	return dst, Span{start, s.pos}, err
 }
 
-// Str checks and passes the next value, which must be a string.
+// Str is Skip for a value that must be a string.
 func (s *Scanner) Str() (Str, error) {
 	if c := s.Kind(); c != '"' {
 		return Str{}, s.unexpected(s.pos)
 	}
 	end, extra, why := scanString(s.data, s.pos+1)
 	if why != 0 {
-		return Str{}, s.fail(end, why)
+		return Str{}, s.errorAt(end, why)
 	}
 	str := Str{Span{s.pos + 1, end}, end - s.pos - 1 - extra}
 	s.pos = end + 1
 	return str, nil
 }
 
-func (s *Scanner) fail(at int, why Reason) error { return &Error{Offset: at, Reason: why} }
+func (s *Scanner) errorAt(at int, why Reason) error { return &Error{Offset: at, Reason: why} }
 
 func (s *Scanner) unexpected(at int) error {
 	if at >= len(s.data) {
-		return s.fail(at, Truncated)
+		return s.errorAt(at, Truncated)
 	}
-	return s.fail(at, Unexpected)
+	return s.errorAt(at, Unexpected)
 }
 
 func skipSpace(data []byte, i int) int {
@@ -181,9 +182,9 @@ func skipSpace(data []byte, i int) int {
 	return i
 }
 
-const noStrings = int(^uint(0) >> 1) // a threshold that no string passes
+const noStrings = int(^uint(0) >> 1) // a threshold that no string exceeds
 
-// containers remembers, one bit a level, which of the open containers are objects.
+// containers has one bit a level: whether the open container is an object.
 type containers [MaxDepth / 64]uint64
 
 func (c *containers) set(level int, object bool) {
@@ -195,14 +196,14 @@ func (c *containers) set(level int, object bool) {
 	}
 }
 
-func (c *containers) object(level int) bool {
+func (c *containers) isObject(level int) bool {
 	return c[level>>6&(len(c)-1)]>>(level&63)&1 != 0
 }
 
-// walk checks the value at pos and moves past it. It is one loop with its state in local
+// scanValue checks the value at pos and moves past it. It is one loop with its state in local
 // variables: the three labels are the grammar's "value", "member" and "what follows a value".
-// This is the gateway's hottest code, and the one function here that is long on purpose.
-func (s *Scanner) walk(dst *[]Str, chars int) error {
+// This is the gateway's hottest code, and long on purpose.
+func (s *Scanner) scanValue(dst *[]Str, chars int) error {
 	data, i, depth := s.data, s.pos, s.depth
 	base := depth
 	var open containers
@@ -212,13 +213,13 @@ value:
 		i = skipSpace(data, i)
 	}
 	if i >= len(data) {
-		return s.fail(i, Truncated)
+		return s.errorAt(i, Truncated)
 	}
 	switch c := data[i]; c {
 	case '"':
 		end, extra, why := scanString(data, i+1)
 		if why != 0 {
-			return s.fail(end, why)
+			return s.errorAt(end, why)
 		}
 		if n := end - i - 1 - extra; n > chars {
 			*dst = append(*dst, Str{Span{i + 1, end}, n})
@@ -226,7 +227,7 @@ value:
 		i = end + 1
 	case '{', '[':
 		if depth >= s.limit {
-			return s.fail(i, TooDeep)
+			return s.errorAt(i, TooDeep)
 		}
 		open.set(depth, c == '{')
 		depth++
@@ -244,17 +245,17 @@ value:
 		}
 		goto value
 	case 't':
-		if !literal(data, i, "true") {
+		if !hasWord(data, i, "true") {
 			return s.badLiteral(i, "true")
 		}
 		i += len("true")
 	case 'f':
-		if !literal(data, i, "false") {
+		if !hasWord(data, i, "false") {
 			return s.badLiteral(i, "false")
 		}
 		i += len("false")
 	case 'n':
-		if !literal(data, i, "null") {
+		if !hasWord(data, i, "null") {
 			return s.badLiteral(i, "null")
 		}
 		i += len("null")
@@ -275,9 +276,9 @@ after:
 		i = skipSpace(data, i)
 	}
 	if i >= len(data) {
-		return s.fail(i, Truncated)
+		return s.errorAt(i, Truncated)
 	}
-	if open.object(depth - 1) {
+	if open.isObject(depth - 1) {
 		switch data[i] {
 		case ',':
 			i++
@@ -301,7 +302,7 @@ after:
 			goto after
 		}
 	}
-	return s.fail(i, Unexpected)
+	return s.errorAt(i, Unexpected)
 
 member:
 	if i >= len(data) || data[i] != '"' {
@@ -309,7 +310,7 @@ member:
 	}
 	end, _, why := scanString(data, i+1)
 	if why != 0 {
-		return s.fail(end, why)
+		return s.errorAt(end, why)
 	}
 	i = end + 1
 	if i < len(data) && data[i] <= ' ' {
@@ -322,11 +323,11 @@ member:
 	goto value
 }
 
-func literal(data []byte, i int, word string) bool {
+func hasWord(data []byte, i int, word string) bool {
 	return len(data)-i >= len(word) && string(data[i:i+len(word)]) == word
 }
 
-// badLiteral finds the byte at which a word that began well went wrong.
+// badLiteral finds the first byte that differs from word.
 func (s *Scanner) badLiteral(i int, word string) error {
 	for j := 0; j < len(word); j++ {
 		if i+j >= len(s.data) || s.data[i+j] != word[j] {
@@ -339,14 +340,14 @@ func (s *Scanner) badLiteral(i int, word string) error {
 func (s *Scanner) badNumber(start, at int) error {
 	switch {
 	case at >= len(s.data):
-		return s.fail(at, Truncated)
+		return s.errorAt(at, Truncated)
 	case at == start:
-		return s.fail(at, Unexpected)
+		return s.errorAt(at, Unexpected)
 	}
-	return s.fail(at, BadNumber)
+	return s.errorAt(at, BadNumber)
 }
 
-// scanNumber returns the end of the number at i, or where it goes wrong.
+// scanNumber returns the end of the number at i, or the offset of the error.
 func scanNumber(data []byte, i int) (end int, ok bool) {
 	if i < len(data) && data[i] == '-' {
 		i++
@@ -357,11 +358,11 @@ func scanNumber(data []byte, i int) (end int, ok bool) {
 	case data[i] == '0':
 		i++
 	default:
-		i = digits(data, i)
+		i = skipDigits(data, i)
 	}
 	if i < len(data) && data[i] == '.' {
 		start := i + 1
-		if i = digits(data, start); i == start {
+		if i = skipDigits(data, start); i == start {
 			return i, false
 		}
 	}
@@ -371,7 +372,7 @@ func scanNumber(data []byte, i int) (end int, ok bool) {
 			i++
 		}
 		start := i
-		if i = digits(data, start); i == start {
+		if i = skipDigits(data, start); i == start {
 			return i, false
 		}
 	}
@@ -382,7 +383,7 @@ func scanNumber(data []byte, i int) (end int, ok bool) {
 	return i, true
 }
 
-func digits(data []byte, i int) int {
+func skipDigits(data []byte, i int) int {
 	for i < len(data) && data[i]-'0' <= 9 {
 		i++
 	}

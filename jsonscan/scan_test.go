@@ -98,8 +98,8 @@ func whole(s *Scanner, strict bool) error {
 	return s.End()
 }
 
-// padded puts text into a string at every distance from the places where the scanner changes
-// gear: the first word, the 64th byte, a block's edge, the document's end.
+// padded puts text into a string at every distance from the places where the scanner changes its
+// method: the first word, the 64th byte, the edge of a block, the end of the document.
 func padded(text string) [][]byte {
 	var docs [][]byte
 	for _, before := range []int{0, 1, 7, 8, 55, 62, 63, 64, 65, 120, 127, 128, 190, 700} {
@@ -110,7 +110,7 @@ func padded(text string) [][]byte {
 	return docs
 }
 
-// The count of code points must be right wherever in a string the unusual bytes are.
+// The count of code points is right wherever in a string the special bytes are.
 func TestCharsAreCodePoints(t *testing.T) {
 	for _, tt := range []struct {
 		raw   string
@@ -122,7 +122,7 @@ func TestCharsAreCodePoints(t *testing.T) {
 		{strings.Repeat(`é`, 70) + `\ud83d\ude00` + strings.Repeat(`\"`, 70), 141},
 	} {
 		for _, doc := range padded(tt.raw) {
-			got, _, err := New(doc, 0).Long(nil, -1)
+			got, _, err := New(doc, 0).LongStrings(nil, -1)
 			if err != nil {
 				t.Fatalf("%s: %v", doc, err)
 			}
@@ -130,7 +130,7 @@ func TestCharsAreCodePoints(t *testing.T) {
 			if len(got) != 1 || got[0].Chars != tt.chars+plain {
 				t.Fatalf("%q in %d bytes: got %+v, want %d chars", tt.raw, len(doc), got, tt.chars+plain)
 			}
-			text := AppendText(nil, got[0].Of(doc))
+			text := AppendDecoded(nil, got[0].Of(doc))
 			if n := utf8.RuneCount(text); n != got[0].Chars {
 				t.Fatalf("%q: %d chars counted, text has %d", tt.raw, got[0].Chars, n)
 			}
@@ -138,7 +138,7 @@ func TestCharsAreCodePoints(t *testing.T) {
 	}
 }
 
-// A rule broken far into a string must be seen as well as one broken in its first word.
+// An error far into a string is found as well as one in its first word.
 func TestRefusalsFarIntoAString(t *testing.T) {
 	for bad, why := range map[string]Reason{
 		"\x00": Control, "\x1f": Control, "\n": Control, "\xff": BadUTF8, "\xc3": BadUTF8, "\xe2\x82x": BadUTF8,
@@ -155,15 +155,15 @@ func TestRefusalsFarIntoAString(t *testing.T) {
 	}
 }
 
-func TestLongFindsOnlyLongValues(t *testing.T) {
+func TestLongStringsFindsOnlyLongValues(t *testing.T) {
 	doc := []byte(`{"abcdef":"abcdef","k":["abcde",{"x":"\u0061bcdef"}],"n":123456789,"é":"éééééé"}`)
-	got, span, err := New(doc, 0).Long(nil, 5)
+	got, span, err := New(doc, 0).LongStrings(nil, 5)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var texts []string
 	for _, s := range got {
-		texts = append(texts, string(AppendText(nil, s.Of(doc))))
+		texts = append(texts, string(AppendDecoded(nil, s.Of(doc))))
 	}
 	if want := "[abcdef abcdef éééééé]"; fmt.Sprint(texts) != want {
 		t.Errorf("got %v, want %v", texts, want)
@@ -276,15 +276,15 @@ func TestErrorsReadWell(t *testing.T) {
 	}
 }
 
-// FuzzScan holds the scanner against jsontext: the same documents are accepted, the same
-// strings found.
+// FuzzScan compares the scanner with jsontext: the same documents are accepted, the same strings
+// found.
 func FuzzScan(f *testing.F) {
 	for _, seed := range seeds() {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, doc []byte) {
 		s := New(doc, 512)
-		strs, _, err := s.Long(nil, -1)
+		strs, _, err := s.LongStrings(nil, -1)
 		if err == nil {
 			err = s.End()
 		}
@@ -302,7 +302,7 @@ func FuzzScan(f *testing.F) {
 			t.Fatalf("%q: %d strings, jsontext finds %d", doc, len(strs), len(want))
 		}
 		for i, str := range strs {
-			text := AppendText(nil, str.Of(doc))
+			text := AppendDecoded(nil, str.Of(doc))
 			if string(text) != want[i] || utf8.RuneCount(text) != str.Chars {
 				t.Fatalf("%q: string %d is %q (%d chars), jsontext has %q", doc, i, text, str.Chars, want[i])
 			}
@@ -331,7 +331,7 @@ func tooDeep(err error) bool {
 	return errors.As(err, &e) && e.Reason == TooDeep
 }
 
-// jsontextStrings is every string value of doc, object names left out.
+// jsontextStrings is every string value of doc, without object keys.
 func jsontextStrings(doc []byte) ([]string, error) {
 	d := jsontext.NewDecoder(bytes.NewReader(doc), jsontext.AllowDuplicateNames(true))
 	var out []string

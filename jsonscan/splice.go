@@ -8,7 +8,7 @@ type Edit struct {
 	Text []byte
 }
 
-// SplicedLen is how long data is with the edits made.
+// SplicedLen is the length of data after the edits.
 func SplicedLen(data []byte, edits []Edit) int {
 	n := len(data)
 	for _, e := range edits {
@@ -17,7 +17,7 @@ func SplicedLen(data []byte, edits []Edit) int {
 	return n
 }
 
-// Splice writes data with the edits made, without building the result in memory. Edits are in
+// Splice writes data with the edits applied, without building the result in memory. Edits are in
 // order and do not overlap.
 func Splice(w io.Writer, data []byte, edits []Edit) error {
 	at := 0
@@ -34,7 +34,7 @@ func Splice(w io.Writer, data []byte, edits []Edit) error {
 	return err
 }
 
-// AppendSpliced appends data with the edits made to dst.
+// AppendSpliced appends data with the edits applied to dst.
 func AppendSpliced(dst, data []byte, edits []Edit) []byte {
 	at := 0
 	for _, e := range edits {
@@ -45,19 +45,21 @@ func AppendSpliced(dst, data []byte, edits []Edit) []byte {
 	return append(dst, data[at:]...)
 }
 
-// Spliced reads data with the edits made, without building the result in memory.
-type Spliced struct {
+// SpliceReader reads data with the edits applied, without building the result in memory.
+type SpliceReader struct {
 	data  []byte
 	at    int
 	edits []Edit
-	text  []byte // what is left of the edit before at
+	text  []byte // the unread rest of the edit before at
 }
 
-// NewSpliced makes a reader of data with the edits, which are in order and do not overlap.
-func NewSpliced(data []byte, edits []Edit) *Spliced { return &Spliced{data: data, edits: edits} }
+// NewSpliceReader makes a reader of data with the edits, which are in order and do not overlap.
+func NewSpliceReader(data []byte, edits []Edit) *SpliceReader {
+	return &SpliceReader{data: data, edits: edits}
+}
 
 // Read implements [io.Reader].
-func (s *Spliced) Read(p []byte) (n int, err error) {
+func (s *SpliceReader) Read(p []byte) (n int, err error) {
 	for n < len(p) {
 		if len(s.text) > 0 {
 			k := copy(p[n:], s.text)

@@ -11,27 +11,27 @@ const (
 	highs = 0x8080808080808080
 )
 
-// stop looks at eight bytes at once. A byte's high bit in the result is set where w holds what
-// plain text cannot: a quote, a backslash, a control character, or part of a longer UTF-8
-// sequence. Taking one from a lane that matches borrows, which can set the bit of a lane above a
-// real hit, never below one: the lowest bit set is always exact.
-func stop(w uint64) uint64 {
+// specialBytes looks at eight bytes at once. A byte's high bit in the result is set where w holds what
+// plain text does not: a quote, a backslash, a control character, or part of a longer UTF-8
+// sequence. The subtractions may borrow, which can set the bit of a lane above a real hit, never below
+// one: the lowest bit set is always exact.
+func specialBytes(w uint64) uint64 {
 	quote, slash := w^ones*'"', w^ones*'\\'
 	return (w | (quote - ones) | (slash - ones) | (w - ones*0x20)) & highs
 }
 
-// shortString is how far into a string, and past a character beyond ASCII, it pays to look at
-// single words before looking at blocks.
+// shortString is how many bytes into a string, and past a non-ASCII character, words are scanned before
+// blocks are tried.
 const shortString = 64
 
 // scanString returns the offset of the quote that ends the string whose first byte is data[i],
-// and by how many bytes its raw form is longer than its count of code points. When why is not
-// 0, end is where the string breaks the rule.
+// and by how many bytes its raw form exceeds its count of code points. When why is not 0, end is the
+// offset of the error.
 func scanString(data []byte, i int) (end, extra int, why Reason) {
 	// Most strings are keys and short values with nothing special in them.
 	j := i
 	for j <= min(i+shortString, len(data))-8 {
-		m := stop(binary.LittleEndian.Uint64(data[j : j+8]))
+		m := specialBytes(binary.LittleEndian.Uint64(data[j : j+8]))
 		if m != 0 {
 			j += bits.TrailingZeros64(m) >> 3
 			if data[j] == '"' {
@@ -44,8 +44,8 @@ func scanString(data []byte, i int) (end, extra int, why Reason) {
 	return scanRest(data, j, i+shortString)
 }
 
-// scanRest goes on with a string at data[i] that has something special in it, is long, or is
-// near the end of the document. Blocks are tried from blocksFrom on.
+// scanRest continues a string at data[i] that has special bytes, is long, or is near the end of the
+// document. Blocks are tried from blocksFrom on.
 func scanRest(data []byte, i, blocksFrom int) (end, extra int, why Reason) {
 	for {
 		if haveBlocks && i >= blocksFrom && len(data)-i >= 64 {
@@ -55,7 +55,7 @@ func scanRest(data []byte, i, blocksFrom int) (end, extra int, why Reason) {
 			blocksFrom = i + shortString
 		}
 		for i <= len(data)-8 {
-			m := stop(binary.LittleEndian.Uint64(data[i : i+8]))
+			m := specialBytes(binary.LittleEndian.Uint64(data[i : i+8]))
 			if m != 0 {
 				i += bits.TrailingZeros64(m) >> 3
 				break
@@ -92,7 +92,7 @@ func scanRest(data []byte, i, blocksFrom int) (end, extra int, why Reason) {
 	}
 }
 
-// plain marks the bytes that need no second look inside a string.
+// plain marks the bytes that stand for themselves inside a string.
 var plain = func() (t [256]bool) {
 	for c := 0x20; c < 0x80; c++ {
 		t[c] = c != '"' && c != '\\'
@@ -100,9 +100,9 @@ var plain = func() (t [256]bool) {
 	return t
 }()
 
-// scanRunes passes a run of non-ASCII characters: n bytes, which are over more than their
-// count. The two and three byte forms are spelled out because most of the world's text is one
-// of them; the rest, and everything malformed, is left to unicode/utf8.
+// scanRunes skips a run of non-ASCII characters: n bytes, over more than there are characters. The two
+// and three byte forms are spelled out because most of the world's text is one of them; the rest,
+// and everything malformed, is left to unicode/utf8.
 func scanRunes(p []byte) (n, over int, ok bool) {
 	for n < len(p) && p[n] >= utf8.RuneSelf {
 		switch c := p[n]; {
@@ -124,8 +124,8 @@ func scanRunes(p []byte) (n, over int, ok bool) {
 	return n, over, true
 }
 
-// scanEscape passes the escape at data[i], which is one character of n bytes: a surrogate pair
-// is one escape of twelve.
+// scanEscape returns the length n of the escape at data[i], which is one character; a surrogate pair
+// is one escape of twelve bytes.
 func scanEscape(data []byte, i int) (n int, why Reason) {
 	if i+1 >= len(data) {
 		return 0, Truncated

@@ -10,9 +10,8 @@ import (
 	"unicode/utf8"
 )
 
-// AppendText appends the text that a string's raw bytes stand for. raw must have been accepted
-// by a Scanner.
-func AppendText(dst, raw []byte) []byte {
+// AppendDecoded appends the text of a string's raw bytes. raw must have been accepted by a Scanner.
+func AppendDecoded(dst, raw []byte) []byte {
 	n := len(dst)
 	out := slices.Grow(dst, len(raw)+8)[:n+len(raw)+8] // text is never longer than its raw form
 	for i := 0; i < len(raw); {
@@ -47,21 +46,21 @@ func AppendText(dst, raw []byte) []byte {
 	return out[:n]
 }
 
-// Texts yields the text of raw in pieces of at most size bytes, none of which splits a
-// character. A piece is only valid until the next one. Where raw has no escapes the pieces are
-// raw itself, so that a large plain string is never copied.
-func Texts(raw []byte, size int) iter.Seq[[]byte] {
+// DecodedChunks yields the text of raw in chunks of at most size bytes that split no character. A chunk
+// is valid only until the next one. Without escapes the chunks are slices of raw: a large plain string
+// is never copied.
+func DecodedChunks(raw []byte, size int) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
 		var buf []byte
 		for rest := raw; len(rest) > 0; {
 			n := charBoundary(rest, size)
-			piece := rest[:n]
+			chunk := rest[:n]
 			rest = rest[n:]
-			if bytes.IndexByte(piece, '\\') >= 0 {
-				buf = AppendText(buf[:0], piece)
-				piece = buf
+			if bytes.IndexByte(chunk, '\\') >= 0 {
+				buf = AppendDecoded(buf[:0], chunk)
+				chunk = buf
 			}
-			if !yield(piece) {
+			if !yield(chunk) {
 				return
 			}
 		}
@@ -69,7 +68,7 @@ func Texts(raw []byte, size int) iter.Seq[[]byte] {
 }
 
 // charBoundary is the largest offset of at most size at which a character of raw starts, or
-// the end of the first character where none fits.
+// the end of the first character when it does not fit.
 func charBoundary(raw []byte, size int) int {
 	if len(raw) <= size {
 		return len(raw)
@@ -81,7 +80,7 @@ func charBoundary(raw []byte, size int) int {
 	// The longest escape is a surrogate pair of twelve bytes: only a backslash among the last
 	// eleven can start one that reaches past at.
 	for j := at - 1; j >= max(0, at-11); j-- {
-		if raw[j] != '\\' || !oddSlashes(raw[:j+1]) {
+		if raw[j] != '\\' || !endsInEscape(raw[:j+1]) {
 			continue
 		}
 		if low, ok := hex4(raw, j+2); raw[j+1] == 'u' && ok && low >= 0xDC00 && low <= 0xDFFF {
@@ -98,8 +97,8 @@ func charBoundary(raw []byte, size int) int {
 	return at
 }
 
-// DecodeChar reads the first character of a string's raw bytes, escaped or not, and its length
-// there. raw must be a non-empty tail, starting at a character, of what a Scanner accepted.
+// DecodeChar returns the first character of a string's raw bytes, escaped or not, and its length in
+// raw. raw must be a non-empty tail, starting at a character, of what a Scanner accepted.
 func DecodeChar(raw []byte) (r rune, n int) {
 	if raw[0] != '\\' {
 		return utf8.DecodeRune(raw)
@@ -115,15 +114,14 @@ func DecodeChar(raw []byte) (r rune, n int) {
 	return utf16.DecodeRune(hi, lo), 12
 }
 
-// DecodeLastChar reads the last character of a string's raw bytes and its length there. It
-// looks back no further than it must: past a run of backslashes, to learn whether the last of
-// them escapes or is escaped.
+// DecodeLastChar returns the last character of a string's raw bytes and its length in raw. It looks back
+// only past a run of backslashes, to find out whether the last of them escapes or is escaped.
 func DecodeLastChar(raw []byte) (r rune, n int) {
 	end := len(raw)
 	if raw[end-1] >= utf8.RuneSelf {
 		return utf8.DecodeLastRune(raw)
 	}
-	if end >= 6 && raw[end-6] == '\\' && raw[end-5] == 'u' && oddSlashes(raw[:end-5]) {
+	if end >= 6 && raw[end-6] == '\\' && raw[end-5] == 'u' && endsInEscape(raw[:end-5]) {
 		r, _ := hex4(raw, end-4)
 		if !utf16.IsSurrogate(r) {
 			return r, 6
@@ -132,15 +130,15 @@ func DecodeLastChar(raw []byte) (r rune, n int) {
 		return utf16.DecodeRune(hi, r), 12
 	}
 	// A backslash at the end of a whole string can only be the second of a pair.
-	if end >= 2 && raw[end-2] == '\\' && (raw[end-1] == '\\' || oddSlashes(raw[:end-1])) {
+	if end >= 2 && raw[end-2] == '\\' && (raw[end-1] == '\\' || endsInEscape(raw[:end-1])) {
 		return rune(simpleEscape[raw[end-1]]), 2
 	}
 	return rune(raw[end-1]), 1
 }
 
-// oddSlashes says whether p ends in an odd number of backslashes, so that the last one starts
+// endsInEscape says whether p ends in an odd number of backslashes, so that the last one starts
 // an escape.
-func oddSlashes(p []byte) bool {
+func endsInEscape(p []byte) bool {
 	n := 0
 	for n < len(p) && p[len(p)-1-n] == '\\' {
 		n++
@@ -148,13 +146,13 @@ func oddSlashes(p []byte) bool {
 	return n%2 == 1
 }
 
-// AppendString appends text as a quoted JSON string. text must be valid UTF-8.
-func AppendString(dst []byte, text string) []byte {
-	return append(AppendRaw(append(dst, '"'), text), '"')
+// AppendQuoted appends text as a quoted JSON string. text must be valid UTF-8.
+func AppendQuoted(dst []byte, text string) []byte {
+	return append(AppendEscaped(append(dst, '"'), text), '"')
 }
 
-// AppendRaw appends text as the inside of a JSON string.
-func AppendRaw(dst []byte, text string) []byte {
+// AppendEscaped appends text as the inside of a JSON string.
+func AppendEscaped(dst []byte, text string) []byte {
 	const hex = "0123456789abcdef"
 	for i := range len(text) {
 		switch c := text[i]; {
@@ -175,8 +173,8 @@ func AppendRaw(dst []byte, text string) []byte {
 	return dst
 }
 
-// RawLen is how many bytes [AppendRaw] appends for a text.
-func RawLen(text []byte) int {
+// EscapedLen is how many bytes [AppendEscaped] appends for a text.
+func EscapedLen(text []byte) int {
 	n := len(text)
 	for _, c := range text {
 		switch {
@@ -189,11 +187,11 @@ func RawLen(text []byte) int {
 	return n
 }
 
-// SkipChars is the offset in raw of its nth character, or its length when it has fewer.
-func SkipChars(raw []byte, n int) int {
+// CharOffset is the offset in raw of its nth character, or its length when it has fewer.
+func CharOffset(raw []byte, n int) int {
 	i := 0
 	for n >= 8 && i <= len(raw)-8 {
-		m := stop(binary.LittleEndian.Uint64(raw[i : i+8]))
+		m := specialBytes(binary.LittleEndian.Uint64(raw[i : i+8]))
 		k := bits.TrailingZeros64(m) >> 3
 		i += k
 		n -= k
@@ -215,7 +213,7 @@ func CountChars(raw []byte) int {
 	n := 0
 	for i := 0; i < len(raw); {
 		if i <= len(raw)-8 {
-			m := stop(binary.LittleEndian.Uint64(raw[i : i+8]))
+			m := specialBytes(binary.LittleEndian.Uint64(raw[i : i+8]))
 			k := bits.TrailingZeros64(m) >> 3
 			i += k
 			n += k
@@ -230,14 +228,14 @@ func CountChars(raw []byte) int {
 	return n
 }
 
-// LastChars is the offset in raw at which its last n characters start, 0 when it has fewer. It
+// LastCharsOffset is the offset in raw at which its last n characters start, 0 when it has fewer. It
 // reads only as much of raw's end as it must.
-func LastChars(raw []byte, n int) int {
+func LastCharsOffset(raw []byte, n int) int {
 	for back := n + n/4 + 64; back < len(raw); back *= 4 {
 		from := charBoundary(raw, len(raw)-back)
 		if have := CountChars(raw[from:]); have >= n {
-			return from + SkipChars(raw[from:], have-n)
+			return from + CharOffset(raw[from:], have-n)
 		}
 	}
-	return SkipChars(raw, max(0, CountChars(raw)-n))
+	return CharOffset(raw, max(0, CountChars(raw)-n))
 }

@@ -11,8 +11,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// rawString draws the inside of a JSON string as any encoder might have written it: each
-// character plain, escaped short, or escaped long.
+// rawString draws the inside of a JSON string as any encoder might write it: each character plain, or
+// with a short or a long escape.
 func rawString() *rapid.Generator[string] {
 	char := rapid.OneOf(
 		rapid.SampledFrom([]string{`a`, `b`, ` `, `\n`, `\t`, `\"`, `\\`, `\/`, `\\\\`, `u`, `n`, `é`, `\u00e9`, `汉`, `\u6c49`}),
@@ -24,7 +24,7 @@ func rawString() *rapid.Generator[string] {
 	})
 }
 
-// Reading a string from its start and from its end must give the same characters.
+// Reading a string forward and backward returns the same characters.
 func TestCharsForwardAndBackward(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		raw := []byte(rawString().Draw(t, "raw"))
@@ -41,19 +41,19 @@ func TestCharsForwardAndBackward(t *testing.T) {
 			r, n := DecodeLastChar(rest)
 			backward, rest = append([]rune{r}, backward...), rest[:len(rest)-n]
 		}
-		if string(forward) != want || string(backward) != want || string(AppendText(nil, raw)) != want {
-			t.Fatalf("%s: forward %q, backward %q, text %q, want %q", raw, string(forward), string(backward), AppendText(nil, raw), want)
+		if string(forward) != want || string(backward) != want || string(AppendDecoded(nil, raw)) != want {
+			t.Fatalf("%s: forward %q, backward %q, text %q, want %q", raw, string(forward), string(backward), AppendDecoded(nil, raw), want)
 		}
 	})
 }
 
-// However small the pieces, they join to the text and split no character.
-func TestTextsJoinToTheText(t *testing.T) {
+// However small the chunks, they join to the text and split no character.
+func TestDecodedChunksJoinToTheText(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		raw := []byte(rawString().Draw(t, "raw"))
 		size := rapid.IntRange(1, 40).Draw(t, "size")
 		var joined []byte
-		pieces := Texts(raw, size)
+		pieces := DecodedChunks(raw, size)
 		for range pieces {
 			break // a sequence can be read again, and from the start
 		}
@@ -63,19 +63,19 @@ func TestTextsJoinToTheText(t *testing.T) {
 			}
 			joined = append(joined, piece...)
 		}
-		if want := AppendText(nil, raw); !bytes.Equal(joined, want) {
+		if want := AppendDecoded(nil, raw); !bytes.Equal(joined, want) {
 			t.Fatalf("%s in pieces of %d: %q, want %q", raw, size, joined, want)
 		}
 	})
-	for range Texts([]byte("abc"), 1) {
+	for range DecodedChunks([]byte("abc"), 1) {
 		break // a caller may stop early
 	}
 }
 
-func TestTextsDoesNotCopyPlainText(t *testing.T) {
+func TestDecodedChunksDoesNotCopyPlainText(t *testing.T) {
 	raw := []byte(strings.Repeat("plain ", 1000))
 	at := 0
-	for piece := range Texts(raw, 512) {
+	for piece := range DecodedChunks(raw, 512) {
 		if &piece[0] != &raw[at] {
 			t.Fatal("a plain piece was copied")
 		}
@@ -83,10 +83,10 @@ func TestTextsDoesNotCopyPlainText(t *testing.T) {
 	}
 }
 
-func TestAppendStringRoundTrips(t *testing.T) {
+func TestAppendQuotedRoundTrips(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		want := rapid.String().Draw(t, "text")
-		enc := AppendString(nil, want)
+		enc := AppendQuoted(nil, want)
 		var got string
 		if err := json.Unmarshal(enc, &got); err != nil || got != want {
 			t.Fatalf("%q as %s reads %q, %v", want, enc, got, err)
@@ -130,7 +130,7 @@ func (f *failing) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// The fast form of classify must say what the plain one says.
+// The fast classify returns what the reference returns.
 func TestClassify(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	data := make([]byte, batch*64)
@@ -152,7 +152,7 @@ func TestClassify(t *testing.T) {
 	}
 }
 
-// escapedBy must agree with reading the backslashes one by one, across blocks.
+// escapedBy agrees with reading the backslashes one by one, across blocks.
 func TestEscapedBy(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	for range 20000 {
@@ -173,8 +173,8 @@ func TestEscapedBy(t *testing.T) {
 	}
 }
 
-// Finding a place by counting from either end must agree with reading every character.
-func TestSkipAndLastChars(t *testing.T) {
+// Finding an offset by counting from either end agrees with reading every character.
+func TestCharOffsets(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		raw := []byte(strings.Repeat(rawString().Draw(t, "raw"), rapid.IntRange(1, 8).Draw(t, "times")))
 		starts := []int{}
@@ -189,14 +189,14 @@ func TestSkipAndLastChars(t *testing.T) {
 			t.Fatalf("%s: %d chars, want %d", raw, got, chars)
 		}
 		n := rapid.IntRange(0, chars).Draw(t, "n")
-		if got := SkipChars(raw, n); got != starts[n] {
+		if got := CharOffset(raw, n); got != starts[n] {
 			t.Fatalf("%s: char %d at %d, want %d", raw, n, got, starts[n])
 		}
-		if got := LastChars(raw, n); got != starts[chars-n] {
+		if got := LastCharsOffset(raw, n); got != starts[chars-n] {
 			t.Fatalf("%s: last %d chars at %d, want %d", raw, n, got, starts[chars-n])
 		}
 	})
-	if SkipChars([]byte("ab"), 5) != 2 || LastChars([]byte("ab"), 5) != 0 {
+	if CharOffset([]byte("ab"), 5) != 2 || LastCharsOffset([]byte("ab"), 5) != 0 {
 		t.Error("asking for more than there is must give the ends")
 	}
 }

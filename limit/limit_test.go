@@ -13,7 +13,7 @@ import (
 	"github.com/ctxgate/ctxgate/fault"
 )
 
-// clock is a time that moves when it is told to.
+// clock is a fake clock.
 type clock struct{ t time.Time }
 
 func newClock() *clock                  { return &clock{time.Date(2026, 7, 28, 0, 0, 0, 0, time.UTC)} }
@@ -60,8 +60,8 @@ func TestUnlimitedA9(t *testing.T) {
 	}
 }
 
-// model is a token bucket told plainly: a level that rises with time. It counts in the part of
-// a call that one nanosecond brings at one call a minute, so that nothing is rounded.
+// model is a plain token bucket: a level that rises with time. Its unit is the part of a call that one
+// nanosecond adds at one call a minute, so that nothing is rounded.
 type model struct {
 	perMinute, level int64
 	last             time.Time
@@ -77,7 +77,7 @@ func (m *model) take(now time.Time) (wait time.Duration, ok bool) {
 	return 0, true
 }
 
-// A9: over any trace, the limiter and the model admit the same calls and name the same waits.
+// A9: over any trace, the limiter and the model admit the same calls and return the same waits.
 func TestModelA9(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.OneOf(rapid.IntRange(1, 10), rapid.IntRange(1, 500)).Draw(t, "per minute")
@@ -109,7 +109,8 @@ func TestModelA9(t *testing.T) {
 	})
 }
 
-// A9: a busy caller gets the limit exactly, minute after minute, also where it does not divide one.
+// A9: a busy caller gets exactly the limit, minute after minute, also when the limit does not divide a
+// minute.
 func TestNoDriftA9(t *testing.T) {
 	for _, n := range []int{7, 59, 61, 700} {
 		c := newClock()
@@ -138,7 +139,7 @@ func TestRefill(t *testing.T) {
 		n := rapid.OneOf(rapid.Int64Range(0, 2*r), rapid.Just(2*r-1)).Draw(t, "calls")
 		want := new(big.Int).Mul(big.NewInt(n), big.NewInt(int64(time.Minute)))
 		want.Add(want, big.NewInt(r-1)).Div(want, big.NewInt(r))
-		if got := rate(r).refill(n); big.NewInt(int64(got)).Cmp(want) != 0 {
+		if got := rate(r).refillTime(n); big.NewInt(int64(got)).Cmp(want) != 0 {
 			t.Fatalf("%d calls at %d a minute: %d, want %d", n, r, got, want)
 		}
 	})
@@ -147,7 +148,7 @@ func TestRefill(t *testing.T) {
 	}
 }
 
-// Bounded: a flood of keys neither grows the table nor frees a key that has used its calls up.
+// A flood of keys neither grows the table nor resets a key that has used its calls up.
 func TestFloodA9(t *testing.T) {
 	c := newClock()
 	l := c.limiter(2)
@@ -229,7 +230,7 @@ func BenchmarkTake(b *testing.B) {
 	})
 }
 
-// A limit that a reload does not change keeps what was used up; another one begins anew, and none lifts it.
+// A reload with the same limit keeps used calls; another limit fills all buckets, and none removes it.
 func TestApplyA9(t *testing.T) {
 	now := time.Unix(0, 0)
 	l := New(Config{PerMinute: 1}, func() time.Time { return now })

@@ -2,14 +2,14 @@ package limit
 
 import "testing"
 
-// One caller leaves a quarter of the slots to others, and a slot that is given back is there again.
+// One caller gets at most three quarters of the slots, and a released slot can be acquired again.
 func TestSlotsLeaveRoomForOthers(t *testing.T) {
 	var s Slots
 	var held []func()
 	for range 6 {
 		release := s.Acquire("a", 8)
 		if release == nil {
-			t.Fatalf("refused with %d under way", len(held))
+			t.Fatalf("refused with %d in flight", len(held))
 		}
 		held = append(held, release)
 	}
@@ -24,10 +24,10 @@ func TestSlotsLeaveRoomForOthers(t *testing.T) {
 	}
 	held[0]()
 	held[0]() // twice is once
-	if s.busy != 7 || s.Acquire("a", 8) == nil {
-		t.Errorf("%d under way", s.busy)
+	if s.inFlight != 7 || s.Acquire("a", 8) == nil {
+		t.Errorf("%d in flight", s.inFlight)
 	}
 	if new(Slots).Acquire("a", 1) == nil {
-		t.Error("the only slot is nobody's")
+		t.Error("the only slot cannot be acquired")
 	}
 }

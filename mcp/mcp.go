@@ -1,15 +1,15 @@
-// Package mcp is what the revisions of the Model Context Protocol say: their names, methods,
-// metadata keys, headers, codes and the shapes of their results. It has no I/O and no state;
-// doors and servers use it to speak either era.
+// Package mcp defines the Model Context Protocol in its revisions: versions, methods, _meta keys,
+// headers, error codes and the shapes of params and results. It has no I/O and no state.
 //
-// There are two eras. In the older one a session begins with initialize, and a server may ask
-// its client things whenever it likes. Since 2026-07-28 each request says everything about
-// itself, and a server that needs something answers with what it needs. Inside the gateway a
-// request is in neither dress: the era's keys are taken off at one edge and put on at the other.
+// The revisions form two protocols. In the legacy protocol (up to 2025-11-25) a session begins with
+// initialize, and a server may send requests to its client at any time. In the modern protocol (since
+// 2026-07-28) each request is self-contained, and a server that needs input answers with
+// input_required. Inside the gateway a request is independent of both: the protocol's keys are removed
+// where it arrives and added where it leaves.
 //
-// Path through the files: mcp.go has the words, params.go reads and dresses a request's params,
-// result.go does the same for results, content.go finds links and binary data in a result,
-// header.go and param.go are the HTTP headers of 2026-07-28.
+// Path through the files: mcp.go has the constants, params.go parses and edits a request's params,
+// result.go parses results, translates them between the protocols and finds links and binary data in
+// them, header.go encodes the HTTP headers of 2026-07-28.
 package mcp
 
 import "slices"
@@ -23,104 +23,105 @@ const (
 	V20241105 = "2024-11-05"
 )
 
-// Versions are the revisions spoken here, newest first.
+// Versions are the supported revisions, newest first.
 var Versions = []string{V20260728, V20251125, V20250618, V20250326, V20241105}
 
-// Legacy are the revisions that begin with initialize.
-var Legacy = Versions[1:]
+// LegacyVersions are the revisions of the legacy protocol.
+var LegacyVersions = Versions[1:]
 
-// Era is which of the two protocols a peer speaks.
-type Era uint8
+// Protocol is one of the two protocols that the revisions form.
+type Protocol uint8
 
-// The eras.
+// The protocols.
 const (
-	EraLegacy Era = iota + 1 // a session, begun by initialize
-	EraModern                // every request for itself
+	Legacy Protocol = iota + 1 // sessions that begin with initialize
+	Modern                     // self-contained requests
 )
 
-func (e Era) String() string {
-	switch e {
-	case EraLegacy:
+func (p Protocol) String() string {
+	switch p {
+	case Legacy:
 		return "legacy"
-	case EraModern:
+	case Modern:
 		return "modern"
 	}
 	return "unknown"
 }
 
-// EraOf is the era of a revision; 0 for one that is not spoken here.
-func EraOf(version string) Era {
+// ProtocolOf is the protocol of a revision; 0 for an unsupported one.
+func ProtocolOf(version string) Protocol {
 	switch {
 	case version == V20260728:
-		return EraModern
-	case slices.Contains(Legacy, version):
-		return EraLegacy
+		return Modern
+	case slices.Contains(LegacyVersions, version):
+		return Legacy
 	}
 	return 0
 }
 
-// Negotiate answers an initialize that asks for a revision: that one if it is spoken here, else
-// the newest that begins with initialize.
-func Negotiate(asked string) string {
-	if slices.Contains(Legacy, asked) {
-		return asked
+// Negotiate chooses the revision that answers an initialize: the requested one if it is a supported
+// legacy revision, else the newest legacy revision.
+func Negotiate(requested string) string {
+	if slices.Contains(LegacyVersions, requested) {
+		return requested
 	}
 	return V20251125
 }
 
 // The methods.
 const (
-	Initialize       = "initialize"
-	Discover         = "server/discover"
-	Ping             = "ping"
-	ToolsList        = "tools/list"
-	ToolsCall        = "tools/call"
-	ResourcesList    = "resources/list"
-	ResourcesRead    = "resources/read"
-	TemplatesList    = "resources/templates/list"
-	Subscribe        = "resources/subscribe"
-	Unsubscribe      = "resources/unsubscribe"
-	PromptsList      = "prompts/list"
-	PromptsGet       = "prompts/get"
-	Complete         = "completion/complete"
-	SetLevel         = "logging/setLevel"
-	Listen           = "subscriptions/listen"
-	RootsList        = "roots/list"
-	Sampling         = "sampling/createMessage"
-	Elicit           = "elicitation/create"
-	Initialized      = "notifications/initialized"
-	Cancelled        = "notifications/cancelled"
-	Progress         = "notifications/progress"
-	LogMessage       = "notifications/message"
-	ToolsChanged     = "notifications/tools/list_changed"
-	PromptsChanged   = "notifications/prompts/list_changed"
-	ResourcesChanged = "notifications/resources/list_changed"
-	ResourceUpdated  = "notifications/resources/updated"
-	RootsChanged     = "notifications/roots/list_changed"
-	Acknowledged     = "notifications/subscriptions/acknowledged"
-	ElicitationEnded = "notifications/elicitation/complete"
+	Initialize                      = "initialize"
+	ServerDiscover                  = "server/discover"
+	Ping                            = "ping"
+	ToolsList                       = "tools/list"
+	ToolsCall                       = "tools/call"
+	ResourcesList                   = "resources/list"
+	ResourcesRead                   = "resources/read"
+	ResourceTemplatesList           = "resources/templates/list"
+	ResourcesSubscribe              = "resources/subscribe"
+	ResourcesUnsubscribe            = "resources/unsubscribe"
+	PromptsList                     = "prompts/list"
+	PromptsGet                      = "prompts/get"
+	CompletionComplete              = "completion/complete"
+	LoggingSetLevel                 = "logging/setLevel"
+	SubscriptionsListen             = "subscriptions/listen"
+	RootsList                       = "roots/list"
+	SamplingCreateMessage           = "sampling/createMessage"
+	ElicitationCreate               = "elicitation/create"
+	NotifyInitialized               = "notifications/initialized"
+	NotifyCancelled                 = "notifications/cancelled"
+	NotifyProgress                  = "notifications/progress"
+	NotifyMessage                   = "notifications/message"
+	NotifyToolsChanged              = "notifications/tools/list_changed"
+	NotifyPromptsChanged            = "notifications/prompts/list_changed"
+	NotifyResourcesChanged          = "notifications/resources/list_changed"
+	NotifyResourceUpdated           = "notifications/resources/updated"
+	NotifyRootsChanged              = "notifications/roots/list_changed"
+	NotifySubscriptionsAcknowledged = "notifications/subscriptions/acknowledged"
+	NotifyElicitationComplete       = "notifications/elicitation/complete"
 )
 
 // The keys of _meta that the protocol defines, and ours.
 const (
-	KeyProgress     = "progressToken"
-	KeyVersion      = "io.modelcontextprotocol/protocolVersion"
-	KeyClientInfo   = "io.modelcontextprotocol/clientInfo"
-	KeyCapabilities = "io.modelcontextprotocol/clientCapabilities"
-	KeyLogLevel     = "io.modelcontextprotocol/logLevel"
-	KeySubscription = "io.modelcontextprotocol/subscriptionId"
-	KeyServerInfo   = "io.modelcontextprotocol/serverInfo"
-	KeyServer       = "ctxgate/server" // which server a request or notification came from (A5, A7)
+	MetaProgressToken      = "progressToken"
+	MetaProtocolVersion    = "io.modelcontextprotocol/protocolVersion"
+	MetaClientInfo         = "io.modelcontextprotocol/clientInfo"
+	MetaClientCapabilities = "io.modelcontextprotocol/clientCapabilities"
+	MetaLogLevel           = "io.modelcontextprotocol/logLevel"
+	MetaSubscriptionID     = "io.modelcontextprotocol/subscriptionId"
+	MetaServerInfo         = "io.modelcontextprotocol/serverInfo"
+	MetaToolUseID          = "claudecode/toolUseId" // Claude Code's id of the tool call, as the model sees it
+	MetaServer             = "ctxgate/server"       // the server that a request or notification came from (A5, A7)
 )
 
-// The error codes that the protocol gives a meaning.
+// The error codes that the protocol defines.
 const (
-	CodeMethodNotFound    = -32601
-	CodeInvalidParams     = -32602
-	CodeResourceNotFound  = -32002 // until 2025-11-25; since then CodeInvalidParams
-	CodeHeaderMismatch    = -32020
-	CodeMissingCapability = -32021
-	CodeBadVersion        = -32022
+	CodeMethodNotFound     = -32601
+	CodeInvalidParams      = -32602
+	CodeResourceNotFound   = -32002 // until 2025-11-25; since then CodeInvalidParams
+	CodeHeaderMismatch     = -32020
+	CodeMissingCapability  = -32021
+	CodeUnsupportedVersion = -32022
 )
 
 // The headers.
@@ -132,33 +133,33 @@ const (
 	HeaderLastEvent = "Last-Event-ID"
 )
 
-// Levels are the levels of logging, least severe first.
-var Levels = []string{"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"}
+// LogLevels are the log levels, least severe first.
+var LogLevels = []string{"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"}
 
-// Severity is a level's rank; -1 for what is no level.
-func Severity(level string) int { return slices.Index(Levels, level) }
+// LogSeverity is a level's rank; -1 for an unknown level.
+func LogSeverity(level string) int { return slices.Index(LogLevels, level) }
 
-// Asks says whether a method is one that a server asks of its client.
-func Asks(method string) bool {
-	return method == RootsList || method == Sampling || method == Elicit
+// IsServerToClient reports whether servers send this request to clients.
+func IsServerToClient(method string) bool {
+	return method == RootsList || method == SamplingCreateMessage || method == ElicitationCreate
 }
 
-// IsHousekeeping says whether a method is one that the gateway asks for itself.
+// IsHousekeeping reports whether the gateway itself sends this request to servers.
 func IsHousekeeping(method string) bool {
 	switch method {
-	case Initialize, Discover, Ping, ToolsList, PromptsList, ResourcesList, TemplatesList, Listen, SetLevel, Subscribe, Unsubscribe:
+	case Initialize, ServerDiscover, Ping, ToolsList, PromptsList, ResourcesList, ResourceTemplatesList, SubscriptionsListen, LoggingSetLevel, ResourcesSubscribe, ResourcesUnsubscribe:
 		return true
 	}
 	return false
 }
 
-// Interruptible says whether a server may answer a method by asking for input first.
-func Interruptible(method string) bool {
+// CanRequireInput reports whether a server may answer this method with input_required.
+func CanRequireInput(method string) bool {
 	return method == ToolsCall || method == ResourcesRead || method == PromptsGet
 }
 
-// IdentityOf names the field that says what a method is about, and that Mcp-Name mirrors.
-func IdentityOf(method string) string {
+// NameParam is the param that the header Mcp-Name mirrors; "" if a method has none.
+func NameParam(method string) string {
 	switch method {
 	case ToolsCall, PromptsGet:
 		return "name"

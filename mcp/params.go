@@ -6,22 +6,22 @@ import (
 	"github.com/ctxgate/ctxgate/jsonscan"
 )
 
-// Params are a request's params laid open: the members, and those of _meta. The raw bytes have
-// passed the strict parse of the envelope.
+// Params is the parsed params of a request: its members, and those of _meta. The raw bytes have passed
+// the strict parse of the envelope.
 type Params struct {
 	raw    []byte
 	fields jsonscan.Fields
 	meta   jsonscan.Fields
 }
 
-// maxMembers is the most members that params and _meta may have together. They are held for as long
-// as a call lasts, and no method has more than a few.
+// maxMembers bounds the members of params and _meta together. They stay in memory during a call, and no
+// method has more than a few.
 const maxMembers = 1000
 
 var errMembers = errors.New("params have too many members")
 
-// ReadParams lays params open. None at all are as good as an empty object.
-func ReadParams(raw []byte) (Params, error) {
+// ParseParams parses params. Absent params count as an empty object.
+func ParseParams(raw []byte) (Params, error) {
 	if len(raw) == 0 {
 		raw = []byte("{}")
 	}
@@ -39,13 +39,13 @@ func ReadParams(raw []byte) (Params, error) {
 	return p, err
 }
 
-// Raw is the params as they came.
+// Raw is the params as they arrived.
 func (p Params) Raw() []byte { return p.raw }
 
 // Get is a member's raw value.
 func (p Params) Get(key string) ([]byte, bool) { return p.fields.Get(key) }
 
-// Text is a member's text.
+// Text is the text of a string member.
 func (p Params) Text(key string) string { return p.fields.Text(key) }
 
 // Meta is the raw value of a key of _meta.
@@ -54,8 +54,8 @@ func (p Params) Meta(key string) ([]byte, bool) { return p.meta.Get(key) }
 // MetaText is the text of a key of _meta.
 func (p Params) MetaText(key string) string { return p.meta.Text(key) }
 
-// With is the params with some members changed, and some of _meta. A _meta that is not there is
-// made when it gets a member; one that is left empty by the changes stays.
+// With is the params with changed members, and changed members of _meta. A missing _meta is added when it
+// gets a member; one that becomes empty stays.
 func (p Params) With(members, meta []jsonscan.Change) []byte {
 	if len(meta) > 0 {
 		if _, ok := p.fields.Get("_meta"); ok {
@@ -78,30 +78,30 @@ func newObject(changes []jsonscan.Change) []byte {
 	return nil
 }
 
-// Quote is a text as a JSON string.
-func Quote(s string) []byte { return jsonscan.AppendString(nil, s) }
+// Quote writes a text as a JSON string.
+func Quote(s string) []byte { return jsonscan.AppendQuoted(nil, s) }
 
-// QuoteAll is some texts as a JSON array of strings.
+// QuoteAll writes texts as a JSON array of strings.
 func QuoteAll(texts []string) []byte {
 	dst := []byte{'['}
 	for i, s := range texts {
 		if i > 0 {
 			dst = append(dst, ',')
 		}
-		dst = jsonscan.AppendString(dst, s)
+		dst = jsonscan.AppendQuoted(dst, s)
 	}
 	return append(dst, ']')
 }
 
-// Client is what a client says of itself: in initialize, or in each request.
+// Client is what a client declares about itself: in initialize, or in each request.
 type Client struct {
 	Version      string
-	Capabilities []byte // the raw object; {} where the client declared none
-	Info         []byte // the raw object; nil where it did not say
+	Capabilities []byte // the raw object; {} if the client declared none
+	Info         []byte // the raw object; nil if it declared none
 }
 
-// Can says whether the client declared that it answers a method that servers ask.
-func (c Client) Can(method string) bool {
+// Supports reports whether the client declared the capability for a server-to-client method.
+func (c Client) Supports(method string) bool {
 	declared, err := jsonscan.FieldsOf(c.Capabilities)
 	if err != nil {
 		return false
@@ -110,23 +110,39 @@ func (c Client) Can(method string) bool {
 	return ok
 }
 
-// Answers says whether the client declared that it answers anything a server may ask.
-func (c Client) Answers() bool { return c.Can(RootsList) || c.Can(Sampling) || c.Can(Elicit) }
+// SupportsPart reports whether the client declared a part of the capability for such a method, such as elicitation by url.
+func (c Client) SupportsPart(method, part string) bool {
+	declared, err := jsonscan.FieldsOf(c.Capabilities)
+	if err != nil {
+		return false
+	}
+	raw, _ := declared.Get(capabilityOf(method))
+	parts, err := jsonscan.FieldsOf(raw)
+	if err != nil {
+		return false
+	}
+	_, ok := parts.Get(part)
+	return ok
+}
+
+// SupportsInput reports whether the client declared any such capability.
+func (c Client) SupportsInput() bool {
+	return c.Supports(RootsList) || c.Supports(SamplingCreateMessage) || c.Supports(ElicitationCreate)
+}
 
 func capabilityOf(method string) string {
 	switch method {
 	case RootsList:
 		return "roots"
-	case Sampling:
+	case SamplingCreateMessage:
 		return "sampling"
-	case Elicit:
+	case ElicitationCreate:
 		return "elicitation"
 	}
 	return ""
 }
 
-// MissingCapability is the data of the error for a client that did not declare what answering
-// method takes.
+// MissingCapability is the error data for a client that did not declare the capability for method.
 func MissingCapability(method string) []byte {
 	return []byte(`{"requiredCapabilities":{"` + capabilityOf(method) + `":{}}}`)
 }

@@ -7,20 +7,20 @@ import (
 	"github.com/ctxgate/ctxgate/rpc"
 )
 
-// The kinds of result.
+// The values of resultType.
 const (
-	typeComplete = "complete"
-	typeInput    = "input_required"
+	typeComplete      = "complete"
+	typeInputRequired = "input_required"
 )
 
-// Result is a reply's result laid open, as far as the eras differ in it.
+// Result is the parsed result of a reply.
 type Result struct {
 	m      rpc.Message
 	fields jsonscan.Fields
 }
 
-// ReadResult lays a result open. The result of an error reply has no fields.
-func ReadResult(m rpc.Message) (Result, error) {
+// ParseResult parses the result of a reply. The result of an error reply has no fields.
+func ParseResult(m rpc.Message) (Result, error) {
 	if m.IsError {
 		return Result{m: m}, nil
 	}
@@ -28,26 +28,26 @@ func ReadResult(m rpc.Message) (Result, error) {
 	return Result{m, fields}, err
 }
 
-// NeedsInput says that the server cannot answer before it is told more.
-func (r Result) NeedsInput() bool { return r.fields.Text("resultType") == typeInput }
+// NeedsInput reports whether the server asks for input before it can answer.
+func (r Result) NeedsInput() bool { return r.fields.Text("resultType") == typeInputRequired }
 
-// Size is how many bytes the whole reply has.
+// Size is the size of the whole reply in bytes.
 func (r Result) Size() int { return len(r.m.Body) }
 
 // Get is a member's raw value.
 func (r Result) Get(key string) ([]byte, bool) { return r.fields.Get(key) }
 
-// Field is where a member stands in the reply's body.
+// Field locates a member in the reply's body.
 func (r Result) Field(key string) (jsonscan.Field, bool) { return r.fields.Field(key) }
 
-// Dress gives the edits that turn a complete result of any era into one of the asked era. The
-// newer era wants to be told that a result is complete and, of what can be cached, for how long;
-// where the server did not say, it is not to be cached.
-func (r Result) Dress(era Era, method string) []jsonscan.Edit {
+// Translate gives the edits that turn a complete result of any protocol into one of protocol to. Modern
+// results state that they are complete and, for resources/read, how long they may be cached; a result
+// that does not say is not to be cached.
+func (r Result) Translate(to Protocol, method string) []jsonscan.Edit {
 	if r.m.IsError || len(r.m.Result.Of(r.m.Body)) == 0 || r.m.Body[r.m.Result.Start] != '{' {
 		return nil
 	}
-	if era != EraModern {
+	if to != Modern {
 		if _, ok := r.fields.Get("resultType"); ok {
 			return r.fields.Edits(jsonscan.Change{Key: "resultType"})
 		}
@@ -67,9 +67,9 @@ func (r Result) Dress(era Era, method string) []jsonscan.Edit {
 	return r.fields.Edits(changes...)
 }
 
-// DressError gives the edit that turns the code for a resource that is not there into that of
-// the asked era.
-func DressError(m rpc.Message, era Era, method string) []jsonscan.Edit {
+// TranslateError gives the edit that turns the error code for a missing resource into that of protocol
+// to.
+func TranslateError(m rpc.Message, to Protocol, method string) []jsonscan.Edit {
 	if !m.IsError || method != ResourcesRead {
 		return nil
 	}
@@ -78,15 +78,16 @@ func DressError(m rpc.Message, era Era, method string) []jsonscan.Edit {
 		return nil
 	}
 	code, _ := fields.Get("code")
-	if era == EraModern && string(code) == "-32002" {
+	if to == Modern && string(code) == "-32002" {
 		return fields.Edits(jsonscan.Change{Key: "code", Value: []byte("-32602")})
 	}
 	return nil
 }
 
-// Status is the HTTP status that the newer era asks for with some errors; 0 for none in particular.
-func Status(m rpc.Message, era Era) int {
-	if !m.IsError || era != EraModern {
+// HTTPStatus is the HTTP status that the modern protocol requires with some errors; 0 for none in
+// particular.
+func HTTPStatus(m rpc.Message, p Protocol) int {
+	if !m.IsError || p != Modern {
 		return 0
 	}
 	fields, err := jsonscan.ReadFields(m.Body, m.Error)
@@ -102,8 +103,8 @@ func Status(m rpc.Message, era Era) int {
 	return 0
 }
 
-// Inputs are what a server wants to be told, in its order.
-func (r Result) Inputs() ([]Input, error) {
+// InputRequests lists the input that the server asks for, in its order.
+func (r Result) InputRequests() ([]InputRequest, error) {
 	field, ok := r.fields.Field("inputRequests")
 	if !ok {
 		return nil, nil
@@ -112,39 +113,115 @@ func (r Result) Inputs() ([]Input, error) {
 	if err != nil {
 		return nil, err
 	}
-	var out []Input
+	var out []InputRequest
 	for _, f := range all.All() {
 		q, err := jsonscan.ReadFields(r.m.Body, f.Value)
 		if err != nil {
 			return nil, err
 		}
 		params, _ := q.Get("params")
-		out = append(out, Input{Key: f.Key, Method: q.Text("method"), Params: params})
+		out = append(out, InputRequest{Key: f.Key, Method: q.Text("method"), Params: params})
 	}
 	return out, nil
 }
 
-// Input is one thing a server wants to be told.
-type Input struct {
+// InputRequest is one input that a server asks for.
+type InputRequest struct {
 	Key    string
 	Method string
 	Params []byte
 }
 
-// AppendInputs appends a result that asks for input.
-func AppendInputs(dst []byte, inputs []Input, state string) []byte {
-	dst = append(dst, `{"resultType":"`+typeInput+`","inputRequests":{`...)
+// AppendInputRequired appends an input_required result.
+func AppendInputRequired(dst []byte, inputs []InputRequest, state string) []byte {
+	dst = append(dst, `{"resultType":"`+typeInputRequired+`","inputRequests":{`...)
 	for i, in := range inputs {
 		if i > 0 {
 			dst = append(dst, ',')
 		}
-		dst = append(jsonscan.AppendString(dst, in.Key), `:{"method":`...)
-		dst = jsonscan.AppendString(dst, in.Method)
+		dst = append(jsonscan.AppendQuoted(dst, in.Key), `:{"method":`...)
+		dst = jsonscan.AppendQuoted(dst, in.Method)
 		if len(in.Params) > 0 {
 			dst = append(append(dst, `,"params":`...), in.Params...)
 		}
 		dst = append(dst, '}')
 	}
 	dst = append(dst, `},"requestState":`...)
-	return append(jsonscan.AppendString(dst, state), '}')
+	return append(jsonscan.AppendQuoted(dst, state), '}')
+}
+
+// Content locates the resource URIs and the binary data of a result.
+type Content struct {
+	URIs   []jsonscan.Span // raw strings, quotes included
+	Binary []jsonscan.Span // raw strings, quotes included
+}
+
+// ParseContent searches the content blocks of a tool result, a resource or a prompt: content, contents,
+// and the content of messages. Other members have no meaning here.
+func ParseContent(m rpc.Message) (c Content, err error) {
+	result, err := ParseResult(m)
+	if err != nil {
+		return c, err
+	}
+	for _, key := range []string{"content", "contents"} {
+		if f, ok := result.Field(key); ok {
+			err = c.addBlocks(m.Body, f.Value)
+		}
+		if err != nil {
+			return c, err
+		}
+	}
+	messages, ok := result.Field("messages")
+	if !ok {
+		return c, nil
+	}
+	return c, jsonscan.EachElement(m.Body, messages.Value, func(s jsonscan.Span) error {
+		message, err := jsonscan.ReadFields(m.Body, s)
+		if err != nil {
+			return err
+		}
+		if f, ok := message.Field("content"); ok {
+			return c.addBlocks(m.Body, f.Value)
+		}
+		return nil
+	})
+}
+
+// addBlocks reads one block, or an array of them.
+func (c *Content) addBlocks(body []byte, at jsonscan.Span) error {
+	if body[at.Start] == '{' {
+		return c.addBlock(body, at)
+	}
+	return jsonscan.EachElement(body, at, func(s jsonscan.Span) error { return c.addBlock(body, s) })
+}
+
+func (c *Content) addBlock(body []byte, at jsonscan.Span) error {
+	b, err := jsonscan.ReadFields(body, at)
+	if err != nil {
+		return err
+	}
+	for _, f := range b.All() {
+		switch f.Key {
+		case "uri":
+			c.URIs = appendString(c.URIs, body, f.Value)
+		case "blob":
+			c.Binary = appendString(c.Binary, body, f.Value)
+		case "data":
+			if t := b.Text("type"); t == "image" || t == "audio" {
+				c.Binary = appendString(c.Binary, body, f.Value)
+			}
+		case "resource":
+			if err := c.addBlock(body, f.Value); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func appendString(dst []jsonscan.Span, body []byte, at jsonscan.Span) []jsonscan.Span {
+	if body[at.Start] == '"' {
+		return append(dst, at)
+	}
+	return dst
 }

@@ -9,45 +9,45 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/ctxgate/ctxgate/internal/recovertool"
 )
 
-// Savings are the accounts of what cutting tool results saved at the LLM door. All numbers are
-// whole, so that the accounts add up to the total exactly. Tokens that are costs are tokens of fresh
-// input that cost the same.
+// Savings are the accounts of what cutting tool results saved at the LLM endpoint. All numbers are
+// integers, so that the accounts add up to the total exactly. Costs in tokens are tokens of fresh input
+// at the same price.
 type Savings struct {
-	Since  time.Time // the accounts live as long as the process
+	Since  time.Time // the start of the process
 	Total  Account
 	Models []Account     // by tenant, provider and model
 	Tools  []ToolAccount // by tenant, provider, model and tool
 }
 
-// Account is what replies of one model cost a tenant.
+// Account is what the replies of one model cost a tenant.
 type Account struct {
 	Tenant, Provider, Model string
 
-	Requests   int64 // replies that told their usage
-	Recoveries int64 // those of them that are there only because something was read back
-	Used       Tokens
-	Cost       Cost
-	Misses     Misses
+	Requests    int64 // replies that reported their usage
+	Recoveries  int64 // those of them that were needed only to read originals back
+	Usage       Tokens
+	Cost        Cost
+	CacheMisses CacheMisses
 
-	// Unpriced are the requests to providers whose prices are not known: they are not in the sums
-	// of money.
-	Unpriced    int64
-	Spent       Money // input and output
-	MoneySaved  Money
-	MoneyRecall Money // what of Spent went into reading back
+	// Unpriced counts requests to providers without configured prices: the sums of money exclude them.
+	Unpriced      int64
+	Spent         Money // input and output
+	MoneySaved    Money
+	MoneyRecovery Money // the part of Spent for reading back
 }
 
-// Misses are counted by their causes; under Hit is the rest.
-type Misses [causes]Miss
+// CacheMisses are counted by cause; under CacheHit are the replies without a miss.
+type CacheMisses [causeCount]CacheMiss
 
-// Miss is how often, and of how many tokens, the cache did not have what it should have.
-type Miss struct{ Requests, Tokens int64 }
+// CacheMiss counts replies, and tokens that the cache should have had and had not.
+type CacheMiss struct{ Requests, Tokens int64 }
 
-// ToolAccount is what cutting the results of one tool saved. Results is how many were cut in the
-// requests that were made, Tokens what they would have added to those; what is cut counts in each
-// request it is missing from. Reading back is an account of its own, under the name of its tool.
+// ToolAccount is what cutting the results of one tool saved. Results and Tokens count a cut in every request
+// that lacks it. Reading back has an account of its own, under the name of its tool.
 type ToolAccount struct {
 	Tenant, Provider, Model, Tool string
 
@@ -68,17 +68,17 @@ func (m Money) String() string {
 	return fmt.Sprintf("%s%d.%06d", sign, m/1e6, m%1e6)
 }
 
-// price is what tokens cost at a price for a million of them.
+// price is what tokens cost at a price per million.
 func price(tokens int64, perMillion float64) Money {
-	return Money(whole(float64(tokens) * perMillion))
+	return Money(roundAmount(float64(tokens) * perMillion))
 }
 
 const (
-	// mostAccounts bounds the accounts of each kind. Clients choose the names of models and tools;
-	// what comes after is booked under the name other.
-	mostAccounts = 1000
-	other        = "other"
-	recoverTool  = "recover_text"
+	// maxAccounts bounds the accounts of each kind, because clients choose the names of models and tools.
+	// What comes after is counted under otherName.
+	maxAccounts = 1000
+	otherName   = "other"
+	recoverTool = recovertool.Name
 )
 
 type modelKey struct{ tenant, provider, model string }
@@ -88,11 +88,11 @@ type toolKey struct {
 	tool string
 }
 
-// ledger keeps the accounts.
+// ledger holds the accounts.
 type ledger struct {
-	cost   *prometheus.CounterVec
-	misses *prometheus.CounterVec
-	missed *prometheus.CounterVec
+	cost         *prometheus.CounterVec
+	misses       *prometheus.CounterVec
+	missedTokens *prometheus.CounterVec
 
 	mu     sync.Mutex
 	since  time.Time
@@ -107,54 +107,54 @@ func newLedger(r prometheus.Registerer) *ledger {
 	l := &ledger{
 		since:  time.Now(),
 		models: map[modelKey]*Account{}, tools: map[toolKey]*ToolAccount{},
-		cost:   counter("ctxgate_llm_input_cost_tokens_total", "What input cost, as tokens of fresh input that cost the same, by the providers' usage and configured cache prices. billed: what was charged. unmasked: what would have been, had no tool result been cut. recovery: what of billed was charged for reading back. Saved is unmasked - billed; it may fall.", "provider", "kind"),
-		misses: counter("ctxgate_llm_cache_misses_total", "Replies that read less from the provider's cache than it should have had: cold (a conversation's first request), expired (idle too long), client (it changed what it had sent), ours (more was cut), other (the provider forgot).", "provider", "cause"),
-		missed: counter("ctxgate_llm_cache_missed_tokens_total", "Tokens that were not read from the provider's cache in these replies.", "provider", "cause"),
+		cost:         counter("ctxgate_llm_input_cost_tokens_total", "What input cost, as tokens of fresh input that cost the same, by the providers' usage and configured cache prices. billed: what was charged. unmasked: what would have been, had no tool result been cut. recovery: what of billed was charged for reading back. Saved is unmasked - billed; it may fall.", "provider", "kind"),
+		misses:       counter("ctxgate_llm_cache_misses_total", "Replies that read less from the provider's cache than it should have had: cold (a conversation's first request), expired (idle too long), client (it changed what it had sent), ours (more was cut), other (the provider forgot).", "provider", "cause"),
+		missedTokens: counter("ctxgate_llm_cache_missed_tokens_total", "Tokens that were not read from the provider's cache in these replies.", "provider", "cause"),
 	}
-	r.MustRegister(l.cost, l.misses, l.missed)
+	r.MustRegister(l.cost, l.misses, l.missedTokens)
 	return l
 }
 
-// provider makes the series of a provider exist from the start.
-func (l *ledger) provider(name string) {
-	l.count(name, Cost{})
-	for _, cause := range Causes() {
+// addProvider creates the series of a provider with the value 0.
+func (l *ledger) addProvider(name string) {
+	l.countCost(name, Cost{})
+	for _, cause := range MissCauses() {
 		l.misses.WithLabelValues(name, cause.String())
-		l.missed.WithLabelValues(name, cause.String())
+		l.missedTokens.WithLabelValues(name, cause.String())
 	}
 }
 
-func (l *ledger) count(provider string, c Cost) {
+func (l *ledger) countCost(provider string, c Cost) {
 	l.cost.WithLabelValues(provider, "billed").Add(float64(c.Billed))
 	l.cost.WithLabelValues(provider, "unmasked").Add(float64(c.Unmasked))
 	l.cost.WithLabelValues(provider, "recovery").Add(float64(c.Recovery))
 }
 
-// Charge books a reply, and says what it cost.
-func (m *Meter) Charge(e Entry) Cost {
-	r := reckon(e)
+// Charge adds a reply to the accounts and returns what it cost.
+func (m *Meter) Charge(e LedgerEntry) Cost {
+	r := newCostModel(e)
 	c := r.cost()
 	l := m.ledger
-	l.count(e.Provider, c)
-	cause, tokens := r.miss()
-	if cause != Hit {
+	l.countCost(e.Provider, c)
+	cause, tokens := r.missCause()
+	if cause != CacheHit {
 		l.misses.WithLabelValues(e.Provider, cause.String()).Inc()
-		l.missed.WithLabelValues(e.Provider, cause.String()).Add(float64(tokens))
+		l.missedTokens.WithLabelValues(e.Provider, cause.String()).Add(float64(tokens))
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	a := l.account(modelKey{e.Tenant, e.Provider, e.Model})
-	a.add(&r, c)
-	a.Misses[cause].Requests++
-	a.Misses[cause].Tokens = plus(a.Misses[cause].Tokens, tokens)
-	l.book(&r, c)
+	a.addReply(&r, c)
+	a.CacheMisses[cause].Requests++
+	a.CacheMisses[cause].Tokens = plus(a.CacheMisses[cause].Tokens, tokens)
+	l.addToTools(&r, c)
 	return c
 }
 
 func (l *ledger) account(k modelKey) *Account {
 	a := l.models[k]
-	if a == nil && len(l.models) >= mostAccounts {
-		k.tenant, k.model = other, other
+	if a == nil && len(l.models) >= maxAccounts {
+		k.tenant, k.model = otherName, otherName
 		a = l.models[k]
 	}
 	if a == nil {
@@ -164,56 +164,56 @@ func (l *ledger) account(k modelKey) *Account {
 	return a
 }
 
-func (a *Account) add(r *reckoning, c Cost) {
+func (a *Account) addReply(r *costModel, c Cost) {
 	a.Requests++
-	if r.forRecovery() {
+	if r.isRecovery() {
 		a.Recoveries++
 	}
-	a.Used = a.Used.plus(r.Used)
+	a.Usage = a.Usage.plus(r.Usage)
 	a.Cost = a.Cost.plus(c)
 	if r.Rates.Input == 0 {
 		a.Unpriced++
 		return
 	}
-	recalled := price(c.Recalled, r.Rates.Output)
-	a.Spent = plus(a.Spent, price(c.Billed, r.Rates.Input)+price(r.Used.Output, r.Rates.Output))
+	recalled := price(c.RecoveryOutput, r.Rates.Output)
+	a.Spent = plus(a.Spent, price(c.Billed, r.Rates.Input)+price(r.Usage.Output, r.Rates.Output))
 	a.MoneySaved = plus(a.MoneySaved, price(c.Saved(), r.Rates.Input)-recalled)
-	a.MoneyRecall = plus(a.MoneyRecall, price(c.Recovery, r.Rates.Input)+recalled)
+	a.MoneyRecovery = plus(a.MoneyRecovery, price(c.Recovery, r.Rates.Input)+recalled)
 }
 
-// book gives each tool its part of what was saved, or cost.
-func (l *ledger) book(r *reckoning, c Cost) {
+// addToTools adds to each tool its part of what was saved or lost.
+func (l *ledger) addToTools(r *costModel, c Cost) {
 	lost := c.Recovery
-	if !r.forRecovery() {
-		l.share(r, c.Saved()+lost)
+	if !r.isRecovery() {
+		l.shareAmongTools(r, c.Saved()+lost)
 	}
 	if lost > 0 {
-		t := l.tool(r, recoverTool)
+		t := l.toolAccount(r, recoverTool)
 		t.Saved = plus(t.Saved, -lost)
-		t.MoneySaved = plus(t.MoneySaved, -price(lost, r.Rates.Input)-price(c.Recalled, r.Rates.Output))
+		t.MoneySaved = plus(t.MoneySaved, -price(lost, r.Rates.Input)-price(c.RecoveryOutput, r.Rates.Output))
 	}
 }
 
-// share divides what was saved among the tools by what their cuts are worth; a short result whose
-// placeholder is longer is worth less than nothing. When more was cut the prefix changed for all of
-// them, and they bear that by their tokens, or alike where no result became shorter.
-func (l *ledger) share(r *reckoning, saved int64) {
+// shareAmongTools divides what was saved among the tools by the worth of their cuts; a result whose
+// placeholder is longer has a negative worth. When a request cuts more than the one before, the prefix
+// changes for all tools: they share that cost by their tokens, or equally if no result became shorter.
+func (l *ledger) shareAmongTools(r *costModel, saved int64) {
 	worth := map[string]float64{}
 	sum := 0.0
-	shorter := slices.ContainsFunc(r.Cuts, func(c Cut) bool { return c.Tokens > 0 })
+	shorter := slices.ContainsFunc(r.Cuts, func(c ToolCut) bool { return c.Tokens > 0 })
 	for _, cut := range r.Cuts {
-		w := r.worth(cut)
+		w := r.cutWorth(cut)
 		switch {
-		case r.rewrote() && shorter:
+		case r.brokeCache() && shorter:
 			w = float64(max(0, cut.Tokens))
-		case r.rewrote():
+		case r.brokeCache():
 			w = 1
 		}
 		worth[cut.Tool] += w
 		sum += w
-		t := l.tool(r, cut.Tool)
+		t := l.toolAccount(r, cut.Tool)
 		t.Results += int64(max(1, cut.Results))
-		t.Tokens = plus(t.Tokens, whole(r.scale*float64(cut.Tokens)))
+		t.Tokens = plus(t.Tokens, roundAmount(r.scale*float64(cut.Tokens)))
 	}
 	if sum == 0 {
 		return
@@ -221,22 +221,22 @@ func (l *ledger) share(r *reckoning, saved int64) {
 	rest := saved
 	names := slices.Sorted(maps.Keys(worth))
 	for i, name := range names {
-		part := whole(float64(saved) * worth[name] / sum)
+		part := roundAmount(float64(saved) * worth[name] / sum)
 		if i == len(names)-1 {
-			part = rest // so that the parts add up
+			part = rest // the parts must add up
 		}
 		rest -= part
-		t := l.tool(r, name)
+		t := l.toolAccount(r, name)
 		t.Saved = plus(t.Saved, part)
 		t.MoneySaved = plus(t.MoneySaved, price(part, r.Rates.Input))
 	}
 }
 
-func (l *ledger) tool(r *reckoning, name string) *ToolAccount {
+func (l *ledger) toolAccount(r *costModel, name string) *ToolAccount {
 	k := toolKey{modelKey{r.Tenant, r.Provider, r.Model}, name}
 	t := l.tools[k]
-	if t == nil && len(l.tools) >= mostAccounts {
-		k = toolKey{modelKey{other, r.Provider, other}, other}
+	if t == nil && len(l.tools) >= maxAccounts {
+		k = toolKey{modelKey{otherName, r.Provider, otherName}, otherName}
 		t = l.tools[k]
 	}
 	if t == nil {
@@ -246,7 +246,7 @@ func (l *ledger) tool(r *reckoning, name string) *ToolAccount {
 	return t
 }
 
-// Savings are the accounts as they stand.
+// Savings returns the accounts.
 func (m *Meter) Savings() Savings {
 	l := m.ledger
 	l.mu.Lock()
@@ -271,16 +271,16 @@ func (m *Meter) Savings() Savings {
 func (a *Account) merge(b Account) {
 	a.Requests += b.Requests
 	a.Recoveries += b.Recoveries
-	a.Used = a.Used.plus(b.Used)
+	a.Usage = a.Usage.plus(b.Usage)
 	a.Cost = a.Cost.plus(b.Cost)
-	for i := range a.Misses {
-		a.Misses[i].Requests += b.Misses[i].Requests
-		a.Misses[i].Tokens = plus(a.Misses[i].Tokens, b.Misses[i].Tokens)
+	for i := range a.CacheMisses {
+		a.CacheMisses[i].Requests += b.CacheMisses[i].Requests
+		a.CacheMisses[i].Tokens = plus(a.CacheMisses[i].Tokens, b.CacheMisses[i].Tokens)
 	}
 	a.Unpriced += b.Unpriced
 	a.Spent = plus(a.Spent, b.Spent)
 	a.MoneySaved = plus(a.MoneySaved, b.MoneySaved)
-	a.MoneyRecall = plus(a.MoneyRecall, b.MoneyRecall)
+	a.MoneyRecovery = plus(a.MoneyRecovery, b.MoneyRecovery)
 }
 
 func (t Tokens) plus(u Tokens) Tokens {
@@ -288,5 +288,5 @@ func (t Tokens) plus(u Tokens) Tokens {
 }
 
 func (c Cost) plus(d Cost) Cost {
-	return Cost{plus(c.Billed, d.Billed), plus(c.Unmasked, d.Unmasked), plus(c.Recovery, d.Recovery), plus(c.Recalled, d.Recalled)}
+	return Cost{plus(c.Billed, d.Billed), plus(c.Unmasked, d.Unmasked), plus(c.Recovery, d.Recovery), plus(c.RecoveryOutput, d.RecoveryOutput)}
 }

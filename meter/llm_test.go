@@ -8,17 +8,17 @@ import (
 )
 
 func TestLLM(t *testing.T) {
-	m := meter.New("v", func() (meter.Store, bool) { return meter.Store{}, true })
-	m.Provider("idle")
-	done := m.BeginLLM()
-	has(t, scrape(t, m), "ctxgate_llm_requests_in_flight 1")
-	m.FirstByte("kimi", time.Second)
-	m.Retry("kimi")
-	m.Fallback("kimi")
+	m := newMeter()
+	m.AddProvider("idle")
+	done := m.StartLLMRequest()
+	checkLines(t, scrape(t, m), "ctxgate_llm_requests_in_flight 1")
+	m.ObserveFirstByte("kimi", time.Second)
+	m.CountRetry("kimi")
+	m.CountFallback("kimi")
 	m.CountTokens("kimi", meter.Tokens{Fresh: 1, Cached: 2, Created: 3, Output: 4})
 	done("kimi", "ok")
-	m.BeginLLM()("", "invalid") // refused before there was a provider
-	has(t, scrape(t, m),
+	m.StartLLMRequest()("", "invalid") // refused before a provider was chosen
+	checkLines(t, scrape(t, m),
 		"ctxgate_llm_requests_in_flight 0",
 		`ctxgate_llm_requests_total{provider="kimi",result="ok"} 1`,
 		`ctxgate_llm_requests_total{provider="idle",result="ok"} 0`,

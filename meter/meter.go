@@ -1,8 +1,11 @@
-// Package meter holds every metric of the gateway: one file of names and help texts, so that a
-// dashboard can be written by reading it. Label values come from closed lists (configured
-// servers, fault kinds), so that no caller can make new time series.
+// Package meter holds the gateway's metrics and the accounts of what masking saved.
 //
-// Counting never fails and never blocks a call.
+// Path through the files: meter.go has the metrics of MCP servers, memory and store; llm.go those of LLM
+// providers; ledger.go the accounts by tenant, provider, model and tool; costmodel.go estimates what one
+// reply cost, and would have cost without cuts; today.go counts what was cut and read back today.
+//
+// Label values come from closed lists (configured servers and providers, fault kinds), so that no caller can
+// create time series. Counting never fails and never blocks a call.
 package meter
 
 import (
@@ -14,7 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// Meter is the registry and what is counted in it.
+// Meter is a registry with all metrics.
 type Meter struct {
 	registry *prometheus.Registry
 
@@ -29,15 +32,16 @@ type Meter struct {
 	restarts      *prometheus.CounterVec
 	up            *prometheus.GaugeVec
 
-	llm    llm
+	llm    llmMetrics
 	ledger *ledger
+	day    *dayCounter
 }
 
-// Store is what is kept at the moment of a scrape.
-type Store struct{ Items, Bytes int64 }
+// StoreStats is the content of the store at the time of a scrape.
+type StoreStats struct{ Items, Bytes int64 }
 
-// New makes the registry. store is asked at each scrape; false means that it did not answer.
-func New(version string, store func() (Store, bool)) *Meter {
+// New makes a meter. store is called at each scrape; it returns false if the store does not answer.
+func New(version string, store func() (StoreStats, bool)) *Meter {
 	byServer := func(name, help string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{"server"})
 	}
@@ -49,7 +53,7 @@ func New(version string, store func() (Store, bool)) *Meter {
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60},
 		}, []string{"server", "outcome"}),
 		inFlight: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "ctxgate_calls_in_flight", Help: "Calls that are waiting for an upstream server.",
+			Name: "ctxgate_calls_in_flight", Help: "Calls that wait for an upstream server.",
 		}),
 		bytesIn:       byServer("ctxgate_reply_bytes_in_total", "Bytes of replies as upstream servers sent them."),
 		bytesOut:      byServer("ctxgate_reply_bytes_out_total", "Bytes of replies as clients got them."),
@@ -63,9 +67,10 @@ func New(version string, store func() (Store, bool)) *Meter {
 		}, []string{"server"}),
 	}
 	m.registry.MustRegister(m.restarts, m.up, m.calls, m.inFlight, m.bytesIn, m.bytesOut, m.charsCut, m.kept, m.whole, m.unrecoverable,
-		&storeCollector{ask: store}, buildInfo(version), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	m.llm = newLLM(m.registry)
+		&storeCollector{readStats: store}, buildInfo(version), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m.llm = newLLMMetrics(m.registry)
 	m.ledger = newLedger(m.registry)
+	m.day = newDayCounter(time.Now)
 	return m
 }
 
@@ -75,35 +80,34 @@ func buildInfo(version string) prometheus.Collector {
 	return g
 }
 
-// Server makes a server's series exist from the start, so that a counter that must stay 0 is
-// there to be seen at 0.
-func (m *Meter) Server(id string) {
+// AddServer creates a server's series with the value 0, so that a counter that must stay 0 is visible.
+func (m *Meter) AddServer(id string) {
 	for _, c := range []*prometheus.CounterVec{m.bytesIn, m.bytesOut, m.charsCut, m.kept, m.whole, m.unrecoverable, m.restarts} {
 		c.WithLabelValues(id)
 	}
 }
 
-// Memory is what callers hold at the moment of a scrape.
-type Memory struct{ Budget, Held, Refused int64 }
+// MemoryStats is the state of the memory budget at the time of a scrape.
+type MemoryStats struct{ Budget, Held, Refused int64 }
 
-// Memory registers the memory budget, which is asked at each scrape.
-func (m *Meter) Memory(ask func() Memory) {
-	gauge := func(name, help string, value func(Memory) int64) prometheus.Collector {
+// RegisterMemory adds the metrics of the memory budget. ask is called at each scrape.
+func (m *Meter) RegisterMemory(ask func() MemoryStats) {
+	gauge := func(name, help string, value func(MemoryStats) int64) prometheus.Collector {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return float64(value(ask())) })
 	}
 	m.registry.MustRegister(
-		gauge("ctxgate_memory_budget_bytes", "The most bytes that requests, replies and lists may hold together.", func(now Memory) int64 { return now.Budget }),
-		gauge("ctxgate_memory_held_bytes", "Bytes that requests, replies and lists hold now, with what is set aside for recent conversations.", func(now Memory) int64 { return now.Held }),
+		gauge("ctxgate_memory_budget_bytes", "The most bytes that requests, replies and lists may hold together.", func(now MemoryStats) int64 { return now.Budget }),
+		gauge("ctxgate_memory_held_bytes", "Bytes that requests, replies and lists hold now, with what is set aside for recent conversations.", func(now MemoryStats) int64 { return now.Held }),
 		prometheus.NewCounterFunc(prometheus.CounterOpts{
 			Name: "ctxgate_memory_refused_total", Help: "How often something was refused because the memory budget, or its caller's share of it, was used up.",
 		}, func() float64 { return float64(ask().Refused) }))
 }
 
-// Restart counts a connection that was lost.
-func (m *Meter) Restart(server string) { m.restarts.WithLabelValues(server).Inc() }
+// CountRestart counts a lost connection.
+func (m *Meter) CountRestart(server string) { m.restarts.WithLabelValues(server).Inc() }
 
-// Up says whether the connection that all clients share is up.
-func (m *Meter) Up(server string, up bool) {
+// SetServerUp records whether the shared connection to a server is up.
+func (m *Meter) SetServerUp(server string, up bool) {
 	v := 0.0
 	if up {
 		v = 1
@@ -111,8 +115,8 @@ func (m *Meter) Up(server string, up bool) {
 	m.up.WithLabelValues(server).Set(v)
 }
 
-// Begin counts a call under way; the function it returns ends it with its outcome.
-func (m *Meter) Begin(server string) func(outcome string) {
+// StartCall counts a call in flight. The caller ends it with the returned function.
+func (m *Meter) StartCall(server string) func(outcome string) {
 	m.inFlight.Inc()
 	start := time.Now()
 	return func(outcome string) {
@@ -121,14 +125,14 @@ func (m *Meter) Begin(server string) func(outcome string) {
 	}
 }
 
-// Reply is what became of one reply.
-type Reply struct {
+// ReplyStats is what was done to one reply.
+type ReplyStats struct {
 	BytesIn, BytesOut, CharsCut int64
 	Kept, Whole, Lost           int
 }
 
-// Count adds a reply.
-func (m *Meter) Count(server string, r Reply) {
+// CountReply counts a reply.
+func (m *Meter) CountReply(server string, r ReplyStats) {
 	m.bytesIn.WithLabelValues(server).Add(float64(r.BytesIn))
 	m.bytesOut.WithLabelValues(server).Add(float64(r.BytesOut))
 	if r.CharsCut+int64(r.Whole) == 0 {
@@ -138,6 +142,12 @@ func (m *Meter) Count(server string, r Reply) {
 	m.kept.WithLabelValues(server).Add(float64(r.Kept))
 	m.whole.WithLabelValues(server).Add(float64(r.Whole))
 	m.unrecoverable.WithLabelValues(server).Add(float64(r.Lost))
+	m.day.count(func(d *Day) {
+		d.TextsCut += int64(r.Kept + r.Lost)
+		d.CharsCut += r.CharsCut
+		d.SentWhole += int64(r.Whole)
+		d.Unrecoverable += int64(r.Lost)
+	})
 }
 
 // Handler serves the metrics in Prometheus' formats.
@@ -151,8 +161,8 @@ var (
 	storeUp    = prometheus.NewDesc("ctxgate_store_up", "1 when the store answered this scrape.", nil, nil)
 )
 
-// storeCollector asks the store when it is scraped.
-type storeCollector struct{ ask func() (Store, bool) }
+// storeCollector reads the store's statistics at each scrape.
+type storeCollector struct{ readStats func() (StoreStats, bool) }
 
 func (c *storeCollector) Describe(ch chan<- *prometheus.Desc) {
 	ch <- storeItems
@@ -161,7 +171,7 @@ func (c *storeCollector) Describe(ch chan<- *prometheus.Desc) {
 }
 
 func (c *storeCollector) Collect(ch chan<- prometheus.Metric) {
-	s, ok := c.ask()
+	s, ok := c.readStats()
 	if !ok {
 		ch <- prometheus.MustNewConstMetric(storeUp, prometheus.GaugeValue, 0)
 		return

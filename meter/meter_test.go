@@ -14,13 +14,13 @@ func scrape(t *testing.T, m *meter.Meter) string {
 	w := httptest.NewRecorder()
 	m.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	if w.Code != http.StatusOK {
-		t.Fatalf("got %d %s", w.Code, w.Body)
+		t.Fatalf("scrape: status %d: %s", w.Code, w.Body)
 	}
 	return "\n" + w.Body.String()
 }
 
-// has checks that a scrape holds these lines, each whole.
-func has(t *testing.T, text string, lines ...string) {
+// checkLines checks that a scrape contains these whole lines.
+func checkLines(t *testing.T, text string, lines ...string) {
 	t.Helper()
 	for _, line := range lines {
 		if !strings.Contains(text, "\n"+line+"\n") {
@@ -30,18 +30,18 @@ func has(t *testing.T, text string, lines ...string) {
 }
 
 func TestExposition(t *testing.T) {
-	m := meter.New("v1.2.3", func() (meter.Store, bool) { return meter.Store{Items: 7, Bytes: 4096}, true })
-	m.Server("fs")
-	m.Server("idle")
-	done := m.Begin("fs")
-	has(t, scrape(t, m), "ctxgate_calls_in_flight 1")
+	m := meter.New("v1.2.3", func() (meter.StoreStats, bool) { return meter.StoreStats{Items: 7, Bytes: 4096}, true })
+	m.AddServer("fs")
+	m.AddServer("idle")
+	done := m.StartCall("fs")
+	checkLines(t, scrape(t, m), "ctxgate_calls_in_flight 1")
 	done("ok")
-	m.Begin("fs")("timeout")
-	m.Count("fs", meter.Reply{BytesIn: 1000, BytesOut: 300, CharsCut: 700, Kept: 2, Whole: 1, Lost: 3})
-	m.Count("fs", meter.Reply{BytesIn: 10, BytesOut: 10})
-	m.Count("fs", meter.Reply{BytesIn: 10, BytesOut: 10, Whole: 4})
+	m.StartCall("fs")("timeout")
+	m.CountReply("fs", meter.ReplyStats{BytesIn: 1000, BytesOut: 300, CharsCut: 700, Kept: 2, Whole: 1, Lost: 3})
+	m.CountReply("fs", meter.ReplyStats{BytesIn: 10, BytesOut: 10})
+	m.CountReply("fs", meter.ReplyStats{BytesIn: 10, BytesOut: 10, Whole: 4})
 	text := scrape(t, m)
-	has(t, text,
+	checkLines(t, text,
 		"ctxgate_calls_in_flight 0",
 		`ctxgate_call_duration_seconds_count{outcome="ok",server="fs"} 1`,
 		`ctxgate_call_duration_seconds_count{outcome="timeout",server="fs"} 1`,
@@ -56,7 +56,7 @@ func TestExposition(t *testing.T) {
 		"ctxgate_store_up 1", "ctxgate_store_items 7", "ctxgate_store_bytes 4096",
 	)
 	for _, name := range []string{"reply_bytes_in", "reply_bytes_out", "chars_cut", "originals_kept", "sent_whole", "unrecoverable"} {
-		has(t, text, "ctxgate_"+name+`_total{server="idle"} 0`)
+		checkLines(t, text, "ctxgate_"+name+`_total{server="idle"} 0`)
 	}
 	for _, name := range []string{"go_goroutines", "process_start_time_seconds"} {
 		if !strings.Contains(text, "\n"+name+" ") {
@@ -70,14 +70,14 @@ func TestExposition(t *testing.T) {
 	}
 }
 
-// A store that does not answer is down; what it held is not known, which is not nothing.
-func TestStoreThatIsDown(t *testing.T) {
-	m := meter.New("v", func() (meter.Store, bool) { return meter.Store{Items: 9}, false })
+// A store that does not answer is reported as down, without size metrics: zero would be wrong.
+func TestStoreDown(t *testing.T) {
+	m := meter.New("v", func() (meter.StoreStats, bool) { return meter.StoreStats{Items: 9}, false })
 	text := scrape(t, m)
-	has(t, text, "ctxgate_store_up 0")
+	checkLines(t, text, "ctxgate_store_up 0")
 	for _, name := range []string{"\nctxgate_store_items ", "\nctxgate_store_bytes "} {
 		if strings.Contains(text, name) {
-			t.Errorf("a store that is down has %s", strings.TrimSpace(name))
+			t.Errorf("%s is reported although the store is down", strings.TrimSpace(name))
 		}
 	}
 }

@@ -10,9 +10,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// chunksAreSound: chunks are in order, apart, within the text, of the sizes that are promised, at
-// most as many as asked for, and all of the text when there is room for it (P11).
-func chunksAreSound(tb testing.TB, d *Doc) {
+// chunksAreSound: chunks are in order, disjoint, within the text and of the promised sizes; at most as
+// many as asked for, and they cover the text if that is enough (P11).
+func chunksAreSound(tb testing.TB, d *ScoredText) {
 	tb.Helper()
 	for _, n := range []int{-1, 0, 1, 3, 64, math.MaxInt} {
 		chunks := d.Chunks(n)
@@ -22,10 +22,10 @@ func chunksAreSound(tb testing.TB, d *Doc) {
 		end := 0
 		for _, c := range chunks {
 			size := c.Last - c.First + 1
-			if c.First <= end || c.Last > d.Len() || size < 1 || size > maxChunk {
-				tb.Fatalf("chunk %v after line %d of %d", c, end, d.Len())
+			if c.First <= end || c.Last > d.LineCount() || size < 1 || size > maxChunk {
+				tb.Fatalf("chunk %v after line %d of %d", c, end, d.LineCount())
 			}
-			if size < minChunk && c.Last != d.Len() {
+			if size < minChunk && c.Last != d.LineCount() {
 				tb.Fatalf("chunk %v is short, and not the last", c)
 			}
 			if n == math.MaxInt && c.First != end+1 {
@@ -33,8 +33,8 @@ func chunksAreSound(tb testing.TB, d *Doc) {
 			}
 			end = c.Last
 		}
-		if n == math.MaxInt && end != d.Len() {
-			tb.Fatalf("chunks end with line %d of %d", end, d.Len())
+		if n == math.MaxInt && end != d.LineCount() {
+			tb.Fatalf("chunks end with line %d of %d", end, d.LineCount())
 		}
 	}
 }
@@ -46,7 +46,7 @@ func TestChunksAreSound(t *testing.T) {
 	})
 }
 
-// Chunks end at blank lines where they can, and a short rest joins what is before it.
+// Chunks end at blank lines where possible, and a short rest joins the chunk before it.
 func TestChunksFollowTheText(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -76,7 +76,7 @@ func rows(n int) string {
 	return strings.Join(out, "\n")
 }
 
-// When there are more chunks than may be asked about, the one with the best line is.
+// If there are more chunks than asked for, the one with the best line is among those returned.
 func TestChunksKeepTheBest(t *testing.T) {
 	d := cutting{text: rows(50) + "\nhere is the needle\n" + rows(50), goal: "needle", kind: Docs}.read(t)
 	if got := d.Chunks(1); len(got) != 1 || got[0].First > 51 || got[0].Last < 51 {
@@ -84,28 +84,28 @@ func TestChunksKeepTheBest(t *testing.T) {
 	}
 }
 
-// P11: a reranker's scores lift what it liked, whatever its scale, and say nothing when all are equal.
+// P11: a reranker's scores lift the chunks it prefers, whatever its scale, and change nothing if equal.
 func TestBlend(t *testing.T) {
-	read := func() *Doc { return cutting{text: rows(60), goal: "nothing of this", kind: Docs}.read(t) }
+	read := func() *ScoredText { return cutting{text: rows(60), goal: "nothing of this", kind: Docs}.read(t) }
 	plain := read()
 	same := read()
 	chunks := same.Chunks(3)
-	same.Blend(chunks, []float64{.3, .3, .3})
-	same.Blend(nil, nil)
+	same.AddChunkScores(chunks, []float64{.3, .3, .3})
+	same.AddChunkScores(nil, nil)
 	if !slices.Equal(plain.Scores(), same.Scores()) {
 		t.Error("equal scores changed something")
 	}
 	var cuts [2][]Block
 	for i, scores := range [][]float64{{.1, .9, .2}, {-8, 8, -6}} {
 		d := read()
-		d.Blend(chunks, scores)
-		cuts[i] = d.Cut(Budget{MaxRatio: .6})
+		d.AddChunkScores(chunks, scores)
+		cuts[i] = d.Cut(Budget{MaxPruneRatio: .6})
 		for line, k := range keptOf(60, cuts[i]) {
 			if in := line+1 >= chunks[1].First && line+1 <= chunks[1].Last; in && !k {
 				t.Errorf("%v: line %d of the best chunk is gone", scores, line+1)
 			}
 		}
-		budgetHolds(t, cuts[i], Budget{MaxRatio: .6}, 60)
+		budgetHolds(t, cuts[i], Budget{MaxPruneRatio: .6}, 60)
 	}
 	if !slices.Equal(cuts[0], cuts[1]) {
 		t.Errorf("another scale, another cut: %v", cuts)

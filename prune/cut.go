@@ -5,67 +5,68 @@ import (
 	"slices"
 )
 
-// Budget is how much may be left out. It binds the result: more may be kept, never less.
+// Budget is how much may be left out. More may be kept, never less.
 type Budget struct {
-	MaxRatio float64 // the most lines to leave out, of all lines
-	MinKeep  int     // the fewest lines to keep
+	MaxPruneRatio float64 // the largest share of lines to leave out
+	MinKeepLines  int     // the fewest lines to keep
 }
 
-// keep is the fewest of n lines that must stay.
-func (b Budget) keep(n int) int {
-	if !(b.MaxRatio > 0) { // which NaN is not either
+// minLines returns how many of n lines must stay.
+func (b Budget) minLines(n int) int {
+	if !(b.MaxPruneRatio > 0) { // or NaN
 		return n
 	}
-	most := int(math.Floor(min(b.MaxRatio, 1) * float64(n)))
-	return max(n-most, min(b.MinKeep, n))
+	most := int(math.Floor(min(b.MaxPruneRatio, 1) * float64(n)))
+	return max(n-most, min(b.MinKeepLines, n))
 }
 
-// Block is a run of lines that are left out; first and last included, counted from 1.
+// Block is a run of lines that is left out; both ends included, counted from 1.
 type Block struct{ First, Last int }
 
-// Lines is how many they are.
-func (b Block) Lines() int { return b.Last - b.First + 1 }
+// LineCount is the number of lines in the block.
+func (b Block) LineCount() int { return b.Last - b.First + 1 }
 
-// goalShare is how much of the budget the best lines get, however much must stay beside them: a
-// file of nothing but headers would else lose the very line that was asked for.
+// goalShare is the part of the budget that is reserved for the best lines, however much must stay
+// anyway: a file of nothing but headers would otherwise lose the line that was asked for.
 const goalShare = .35
 
-// Cut decides which lines go. The blocks are in order, do not touch, and every line is in one of
-// them or stays. A block whose marker would be longer than itself stays.
-func (d *Doc) Cut(b Budget) []Block {
-	n := d.Len()
-	want := b.keep(n)
+// Cut decides which lines to leave out. The blocks are in order and do not touch; every other line
+// stays. A block that is not longer than its marker stays, too.
+func (d *ScoredText) Cut(b Budget) []Block {
+	n := d.LineCount()
+	want := b.minLines(n)
 	if want >= n {
 		return nil
 	}
-	order := d.ranked()
-	k := keeper{shape: &d.shape, keep: make([]bool, n), taken: make([]bool, n)}
-	// The fewest best lines that fill the budget, with all that must stay and all that comes along.
+	order := d.rankLines()
+	k := keptLines{keepRules: &d.rules, keep: make([]bool, n), isComplete: make([]bool, n)}
+	// Find the smallest number of best lines that fills the budget, together with the lines that must
+	// stay and those that the best lines require.
 	least, most := int(math.Ceil(goalShare*float64(want))), want
 	for least < most {
 		mid := (least + most) / 2
-		if d.fill(&k, order[:mid]) >= want {
+		if d.keepBest(&k, order[:mid]) >= want {
 			most = mid
 		} else {
 			least = mid + 1
 		}
 	}
-	d.fill(&k, order[:least])
-	return blocks(k.keep)
+	d.keepBest(&k, order[:least])
+	return omittedBlocks(k.keep)
 }
 
-// fill collects the lines that stay when the best do, and says how many they are.
-func (d *Doc) fill(k *keeper, best []int32) int {
-	copy(k.keep, d.shape.must)
-	clear(k.taken)
+// keepBest collects the lines that stay if the best do, and returns their number.
+func (d *ScoredText) keepBest(k *keptLines, best []int32) int {
+	copy(k.keep, d.rules.must)
+	clear(k.isComplete)
 	for _, i := range best {
-		k.take(i)
+		k.keepLine(i)
 	}
-	return d.bridge(k.keep)
+	return d.closeSmallGaps(k.keep)
 }
 
-// bridge keeps the gaps whose marker would be longer than they are, and says how many lines stay.
-func (d *Doc) bridge(keep []bool) int {
+// closeSmallGaps keeps the gaps that are not longer than their marker, and returns how many lines stay.
+func (d *ScoredText) closeSmallGaps(keep []bool) int {
 	kept := 0
 	for i := 0; i < len(keep); {
 		if keep[i] {
@@ -77,8 +78,8 @@ func (d *Doc) bridge(keep []bool) int {
 		for i < len(keep) && !keep[i] {
 			i++
 		}
-		if gap.Last = i; d.bytes(gap) <= maxMarker && d.bytes(gap) <= markerBytes(gap) {
-			kept += gap.Lines()
+		if gap.Last = i; d.blockBytes(gap) <= maxMarker && d.blockBytes(gap) <= markerBytes(gap) {
+			kept += gap.LineCount()
 			for j := gap.First - 1; j < gap.Last; j++ {
 				keep[j] = true
 			}
@@ -87,12 +88,12 @@ func (d *Doc) bridge(keep []bool) int {
 	return kept
 }
 
-// ranked are the lines, best first; of equal ones the earlier.
-func (d *Doc) ranked() []int32 {
+// rankLines returns the lines by score, the best first; of equal ones the earlier comes first.
+func (d *ScoredText) rankLines() []int32 {
 	keys := make([]uint64, len(d.score))
 	for i, s := range d.score {
 		b := math.Float32bits(s)
-		if b>>31 == 0 { // so that bits order as the numbers do, the highest first
+		if b>>31 == 0 { // makes the bits of floats sort from the highest to the lowest
 			b = ^(b | 1<<31)
 		}
 		keys[i] = uint64(b)<<32 | uint64(i)
@@ -105,9 +106,11 @@ func (d *Doc) ranked() []int32 {
 	return order
 }
 
-func (d *Doc) bytes(b Block) int { return int(d.lines.start[b.Last] - d.lines.start[b.First-1]) }
+func (d *ScoredText) blockBytes(b Block) int {
+	return int(d.lines.Start[b.Last] - d.lines.Start[b.First-1])
+}
 
-func blocks(keep []bool) []Block {
+func omittedBlocks(keep []bool) []Block {
 	var out []Block
 	for i, k := range keep {
 		switch {

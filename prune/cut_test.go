@@ -34,7 +34,7 @@ func TestBudget(t *testing.T) {
 		{Budget{1, math.MaxInt}, 10, 10},
 		{Budget{1, math.MinInt}, 10, 0},
 	} {
-		if got := c.b.keep(c.n); got != c.want {
+		if got := c.b.minLines(c.n); got != c.want {
 			t.Errorf("%+v of %d lines: %d, want %d", c.b, c.n, got, c.want)
 		}
 	}
@@ -44,11 +44,11 @@ func TestBudget(t *testing.T) {
 // differs between processors.
 func TestBudgetBeyondAll(t *testing.T) {
 	for _, r := range []float64{1.5, 1e300, math.Inf(1)} {
-		if got := (Budget{MaxRatio: r}).keep(10); got != 0 {
+		if got := (Budget{MaxPruneRatio: r}).minLines(10); got != 0 {
 			t.Errorf("%v keeps %d", r, got)
 		}
 	}
-	if got := (Budget{MaxRatio: math.Inf(-1)}).keep(10); got != 10 {
+	if got := (Budget{MaxPruneRatio: math.Inf(-1)}).minLines(10); got != 10 {
 		t.Errorf("-Inf keeps %d", got)
 	}
 }
@@ -63,7 +63,7 @@ func TestShortTextsStay(t *testing.T) {
 	}
 }
 
-// P4: to the letter.
+// P4: the marker, to the letter.
 func TestMarker(t *testing.T) {
 	want := "⟦PRUNÉ: prune_id=prn_x lignes 120-154 (35) raison=hors focus⟧"
 	if got := (Block{120, 154}).Marker("prn_x"); got != want {
@@ -71,12 +71,12 @@ func TestMarker(t *testing.T) {
 	}
 	d := cutting{text: "a\nb\nc\nd\n", kind: Docs}.read(t)
 	want = "1│ a\n⟦PRUNÉ: prune_id=i lignes 2-3 (2) raison=hors focus⟧\n4│ d\n5│ "
-	if got := string(d.Append(nil, []Block{{2, 3}}, Style{ID: "i", Number: true, Markers: true})); got != want {
+	if got := string(d.AppendPruned(nil, []Block{{2, 3}}, Format{ID: "i", LineNumbers: true, Markers: true})); got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 }
 
-// P9: what looks like a marker, a number or an order is text like any other.
+// P9: what looks like a marker, a line number or an instruction is text like any other.
 func TestTextIsData(t *testing.T) {
 	fake := (Block{1, 99}).Marker(testID)
 	filler := strings.TrimSuffix(strings.Repeat("nothing of interest is said in this line of the text\n", 40), "\n")
@@ -87,7 +87,7 @@ func TestTextIsData(t *testing.T) {
 			checkLaws(t, c)
 			gone := 0
 			for _, b := range c.read(t).Cut(c.budget) {
-				gone += b.Lines()
+				gone += b.LineCount()
 			}
 			if gone < 40 {
 				t.Errorf("%v for %q: only %d lines go", Kind(kind), goal, gone)
@@ -96,13 +96,13 @@ func TestTextIsData(t *testing.T) {
 	}
 }
 
-// P8: directives hold in every kind of text, wherever on a line they stand, and without an end to
+// P8: NO_PRUNE directives hold in every kind of text, anywhere on a line; without an end they hold to
 // the end of the text.
 func TestProtectedStays(t *testing.T) {
 	filler := strings.Repeat("nothing of interest is said in this line of the text\n", 30)
 	text := filler + "// ⟦NO_PRUNE_BEGIN⟧\nkept\n\n⟦NO_PRUNE_END⟧ kept\n" + filler + "<!-- ⟦NO_PRUNE_END⟧ -->\n" + filler + "⟦NO_PRUNE_BEGIN⟧\nkept to the end\n" + filler
 	for kind := range kindNames {
-		c := cutting{text, "zebra", Kind(kind), Budget{MaxRatio: 1}}
+		c := cutting{text, "zebra", Kind(kind), Budget{MaxPruneRatio: 1}}
 		checkLaws(t, c)
 		cut := c.read(t).Cut(c.budget)
 		if want := []Block{{1, 30}, {35, 95}}; !slices.Equal(cut, want) {
@@ -111,8 +111,8 @@ func TestProtectedStays(t *testing.T) {
 	}
 }
 
-// P8: in every kind of text a hunk that holds a line that stays, stays; so does a fence in a
-// document, and a hunk in a fence is a part of it.
+// P8: in every kind of text a hunk stays whole if one of its lines must stay; so does a fenced block of
+// a document, and a hunk inside a fence is a part of the fence.
 func TestHunksStayWhole(t *testing.T) {
 	filler := strings.Repeat("nothing of interest is said in this line of the text\n", 20)
 	hunk := "@@ -1,3 +1,3 @@\n func kept() {\n-\treturn errors.New(\"an error of the old kind, no more\")\n+\treturn fault.New(\"an error of the new kind\")\n }\n"
@@ -131,7 +131,7 @@ func TestHunksStayWhole(t *testing.T) {
 	} {
 		d := cutting{c.text, "zebra", c.kind, Budget{}}.read(t)
 		for _, ratio := range []float64{.5, .8, 1} {
-			kept := keptOf(d.Len(), d.Cut(Budget{MaxRatio: ratio}))[c.whole.First-1 : c.whole.Last]
+			kept := keptOf(d.LineCount(), d.Cut(Budget{MaxPruneRatio: ratio}))[c.whole.First-1 : c.whole.Last]
 			if slices.Contains(kept, true) && slices.Contains(kept, false) {
 				t.Errorf("%s at %v: of %v stays %v", name, ratio, c.whole, kept)
 			}
@@ -143,13 +143,13 @@ func TestReadEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	for kind := range kindNames {
-		if _, err := Read(ctx, "text", "goal", Kind(kind)); !errors.Is(err, context.Canceled) {
+		if _, err := Score(ctx, "text", "goal", Kind(kind)); !errors.Is(err, context.Canceled) {
 			t.Errorf("%v: %v", Kind(kind), err)
 		}
 	}
 }
 
-// digest is what scores and cuts of a fixed set of texts are, to the bit.
+// digest hashes the scores and cuts of a fixed set of texts.
 func digest(t *testing.T) string {
 	h := sha256.New()
 	for seed := range 60 {
@@ -169,7 +169,7 @@ func digest(t *testing.T) string {
 
 const digestMark = "digest of the cuts: "
 
-// P+3: another process, with another number of processors and other hash seeds, cuts alike.
+// P+3: another process, with another number of processors and other hash seeds, makes the same cuts.
 func TestAnotherProcessCutsAlike(t *testing.T) {
 	want := digest(t)
 	if os.Getenv("PRUNE_DIGEST") != "" {

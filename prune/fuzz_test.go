@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// FuzzCut holds the laws over any text, goal, kind and budget.
+// FuzzCut checks the laws for any text, goal, kind and budget.
 func FuzzCut(f *testing.F) {
 	var all []string
 	for _, p := range pieces {
@@ -27,6 +27,6 @@ func FuzzCut(f *testing.F) {
 		c := cutting{text, goal, Kind(kind) % Kind(len(kindNames)), Budget{ratio, least}}
 		checkLaws(t, c)
 		chunksAreSound(t, c.read(t))
-		Guess(text)
+		DetectKind(text)
 	})
 }

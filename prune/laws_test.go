@@ -26,16 +26,16 @@ type cutting struct {
 	budget     Budget
 }
 
-func (c cutting) read(tb testing.TB) *Doc {
+func (c cutting) read(tb testing.TB) *ScoredText {
 	tb.Helper()
-	d, err := Read(context.Background(), c.text, c.goal, c.kind)
+	d, err := Score(context.Background(), c.text, c.goal, c.kind)
 	if err != nil {
 		tb.Fatal(err)
 	}
 	return d
 }
 
-// keptOf says of every line, counted from 0, whether it stays.
+// keptOf returns for every line, counted from 0, whether it stays.
 func keptOf(n int, cut []Block) []bool {
 	kept := slices.Repeat([]bool{true}, n)
 	for _, b := range cut {
@@ -46,13 +46,13 @@ func keptOf(n int, cut []Block) []bool {
 	return kept
 }
 
-// checkLaws holds one cut against every law that any text is under.
+// checkLaws checks one cut against all laws.
 func checkLaws(tb testing.TB, c cutting) {
 	tb.Helper()
 	d := c.read(tb)
 	rows := strings.Split(c.text, "\n")
-	if d.Len() != len(rows) || len(d.Scores()) != len(rows) {
-		tb.Fatalf("%d lines, %d scores, of %d", d.Len(), len(d.Scores()), len(rows))
+	if d.LineCount() != len(rows) || len(d.Scores()) != len(rows) {
+		tb.Fatalf("%d lines, %d scores, of %d", d.LineCount(), len(d.Scores()), len(rows))
 	}
 	scoresAreFinite(tb, d)
 	cut := d.Cut(c.budget)
@@ -76,31 +76,31 @@ func blocksTile(tb testing.TB, cut []Block, n int) {
 	}
 }
 
-// budgetHolds: not more goes than may, not less stays than must (P3).
+// budgetHolds: no more lines go and no fewer stay than the budget allows (P3).
 func budgetHolds(tb testing.TB, cut []Block, b Budget, n int) {
 	tb.Helper()
 	gone := 0
 	for _, b := range cut {
-		gone += b.Lines()
+		gone += b.LineCount()
 	}
-	if most := math.Floor(b.MaxRatio * float64(n)); gone > 0 && !(float64(gone) <= most) {
-		tb.Fatalf("%d of %d lines go, the ratio is %v", gone, n, b.MaxRatio)
+	if most := math.Floor(b.MaxPruneRatio * float64(n)); gone > 0 && !(float64(gone) <= most) {
+		tb.Fatalf("%d of %d lines go, the ratio is %v", gone, n, b.MaxPruneRatio)
 	}
-	if n-gone < min(b.MinKeep, n) {
-		tb.Fatalf("%d of %d lines stay, the fewest are %d", n-gone, n, b.MinKeep)
+	if n-gone < min(b.MinKeepLines, n) {
+		tb.Fatalf("%d of %d lines stay, the fewest are %d", n-gone, n, b.MinKeepLines)
 	}
 }
 
-// nothingIsLost: what is written without markers is the kept lines, in order, byte for byte; with
-// the blocks' lines it is the original (P3, P5).
-func nothingIsLost(tb testing.TB, d *Doc, cut []Block, rows []string) {
+// nothingIsLost: without markers the output is the kept lines, in order, byte for byte; together with
+// the lines of the blocks it is the original (P3, P5).
+func nothingIsLost(tb testing.TB, d *ScoredText, cut []Block, rows []string) {
 	tb.Helper()
 	kept := keptOf(len(rows), cut)
-	rest := strings.Split(string(d.Append(nil, cut, Style{})), "\n")
+	rest := strings.Split(string(d.AppendPruned(nil, cut, Format{})), "\n")
 	var back []string
 	for i, k := range kept {
 		if !k {
-			back = append(back, d.Text(i+1, i+1))
+			back = append(back, d.Lines(i+1, i+1))
 			continue
 		}
 		back = append(back, rest[0])
@@ -113,28 +113,28 @@ func nothingIsLost(tb testing.TB, d *Doc, cut []Block, rows []string) {
 		tb.Fatalf("recovered\n%q\nof\n%q", back, rows)
 	}
 	at := 1
-	for _, b := range append(cut, Block{d.Len() + 1, 0}) {
-		if at < b.First && d.Text(at, b.First-1) != strings.Join(rows[at-1:b.First-1], "\n") {
-			tb.Fatalf("lines %d to %d are %q", at, b.First-1, d.Text(at, b.First-1))
+	for _, b := range append(cut, Block{d.LineCount() + 1, 0}) {
+		if at < b.First && d.Lines(at, b.First-1) != strings.Join(rows[at-1:b.First-1], "\n") {
+			tb.Fatalf("lines %d to %d are %q", at, b.First-1, d.Lines(at, b.First-1))
 		}
 		at = b.Last + 1
 	}
 }
 
-// markersAreSound: a marker stands for each block, spelled as the contract says and as Marker does;
-// numbered lines carry their number; nothing becomes longer for being cut (P4, I5).
-func markersAreSound(tb testing.TB, d *Doc, cut []Block, rows []string) {
+// markersAreSound: every block has a marker in the contract's form; numbered lines have their number;
+// cutting makes no text longer (P4, I5).
+func markersAreSound(tb testing.TB, d *ScoredText, cut []Block, rows []string) {
 	tb.Helper()
-	if out := d.Append(nil, cut, Style{ID: testID, Markers: true}); len(out) > len(d.lines.text) {
-		tb.Fatalf("%d bytes became %d", len(d.lines.text), len(out))
+	if out := d.AppendPruned(nil, cut, Format{ID: testID, Markers: true}); len(out) > len(d.lines.Text) {
+		tb.Fatalf("%d bytes became %d", len(d.lines.Text), len(out))
 	}
-	plain := strings.Split(string(d.Append(nil, cut, Style{ID: testID, Markers: true})), "\n")
-	numbered := strings.Split(string(d.Append(nil, cut, Style{ID: testID, Markers: true, Number: true})), "\n")
+	plain := strings.Split(string(d.AppendPruned(nil, cut, Format{ID: testID, Markers: true})), "\n")
+	numbered := strings.Split(string(d.AppendPruned(nil, cut, Format{ID: testID, Markers: true, LineNumbers: true})), "\n")
 	if len(plain) != len(numbered) {
 		tb.Fatalf("%d lines, numbered %d", len(plain), len(numbered))
 	}
 	at, next := 0, 1
-	for _, b := range append(cut, Block{d.Len() + 1, d.Len()}) {
+	for _, b := range append(cut, Block{d.LineCount() + 1, d.LineCount()}) {
 		for ; next < b.First; next++ {
 			if plain[at] != rows[next-1] || numbered[at] != strconv.Itoa(next)+"│ "+rows[next-1] {
 				tb.Fatalf("line %d is %q and %q, was %q", next, plain[at], numbered[at], rows[next-1])
@@ -155,24 +155,24 @@ func markersAreSound(tb testing.TB, d *Doc, cut []Block, rows []string) {
 	}
 }
 
-// markerIsSound: it is one line of the contract's form, says what is gone, and is no longer than it.
-func markerIsSound(tb testing.TB, d *Doc, b Block) {
+// markerIsSound: a marker is one line of the contract's form, names its block, and is not longer than it.
+func markerIsSound(tb testing.TB, d *ScoredText, b Block) {
 	tb.Helper()
 	m := b.Marker(testID)
 	got := markerForm.FindStringSubmatch(m)
-	want := []string{m, testID, strconv.Itoa(b.First), strconv.Itoa(b.Last), strconv.Itoa(b.Lines()), Reason}
+	want := []string{m, testID, strconv.Itoa(b.First), strconv.Itoa(b.Last), strconv.Itoa(b.LineCount()), Reason}
 	if !slices.Equal(got, want) || strings.Contains(m, "\n") {
 		tb.Fatalf("marker %q of %v", m, b)
 	}
-	if len(m) > len(d.Text(b.First, b.Last)) {
-		tb.Fatalf("marker %q of %q", m, d.Text(b.First, b.Last))
+	if len(m) > len(d.Lines(b.First, b.Last)) {
+		tb.Fatalf("marker %q of %q", m, d.Lines(b.First, b.Last))
 	}
 	if markerBytes(b) != len(m)+1 {
 		tb.Fatalf("%q has %d bytes, not %d", m, len(m)+1, markerBytes(b))
 	}
 }
 
-// protectedStays: what stands between the directives stays, and they do (P8).
+// protectedStays: text between the NO_PRUNE directives stays, and so do they (P8).
 func protectedStays(tb testing.TB, kept []bool, rows []string) {
 	tb.Helper()
 	inside := false
@@ -185,9 +185,9 @@ func protectedStays(tb testing.TB, kept []bool, rows []string) {
 	}
 }
 
-// sameAgain: another reading gives the same scores, bit by bit, and the same cut (P+3). Cutting
-// changes nothing in what was read.
-func sameAgain(tb testing.TB, c cutting, d *Doc, cut []Block) {
+// sameAgain: scoring again gives the same scores, bit for bit, and the same cut (P+3). Cutting does not
+// change a ScoredText.
+func sameAgain(tb testing.TB, c cutting, d *ScoredText, cut []Block) {
 	tb.Helper()
 	again := c.read(tb)
 	for i, s := range again.Scores() {
@@ -210,7 +210,7 @@ func (r rapidTB) Helper()                   {}
 func (r rapidTB) Fatalf(f string, a ...any) { r.t.Fatalf(f, a...) }
 func (r rapidTB) Fatal(a ...any)            { r.t.Fatal(a...) }
 
-// P3–P5, P8, I5: whatever the text, the goal and the budget.
+// P3–P5, P8, I5: the laws hold for any text, goal and budget.
 func TestLawsHold(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		checkLaws(rapidTB{t: t}, cutting{
@@ -222,15 +222,15 @@ func TestLawsHold(t *testing.T) {
 	})
 }
 
-// P8: what cannot be read in part is whole or gone: hunks of diffs in every kind of text, fenced
-// blocks in documents. What must stay does: headings in documents, errors in logs.
+// P8: atoms stay whole or go: hunks of diffs in every kind of text, fenced blocks in documents. What must
+// stay does: headings in documents, errors in logs.
 func TestWholesHold(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := anyText().Draw(t, "text")
 		kind := Kind(rapid.IntRange(0, len(kindNames)-1).Draw(t, "kind"))
 		c := cutting{text.text, anyGoal().Draw(t, "goal"), kind, anyBudget().Draw(t, "budget")}
 		d := c.read(rapidTB{t: t})
-		kept := keptOf(d.Len(), d.Cut(c.budget))
+		kept := keptOf(d.LineCount(), d.Cut(c.budget))
 		for _, p := range text.parts {
 			of := kept[p.first : p.first+p.lines]
 			if p.whole(kind) && slices.Contains(of, true) && slices.Contains(of, false) {
@@ -243,14 +243,14 @@ func TestWholesHold(t *testing.T) {
 	})
 }
 
-// A smaller budget keeps nothing that a larger one loses.
+// A smaller budget keeps no line that a larger one leaves out.
 func TestBudgetsNest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := cutting{text: anyText().Draw(t, "text").text, goal: anyGoal().Draw(t, "goal"), kind: Kind(rapid.IntRange(0, len(kindNames)-1).Draw(t, "kind"))}
 		d := c.read(rapidTB{t: t})
 		a, b := rapid.Float64Range(0, 1).Draw(t, "a"), rapid.Float64Range(0, 1).Draw(t, "b")
-		more := keptOf(d.Len(), d.Cut(Budget{MaxRatio: min(a, b)}))
-		less := keptOf(d.Len(), d.Cut(Budget{MaxRatio: max(a, b)}))
+		more := keptOf(d.LineCount(), d.Cut(Budget{MaxPruneRatio: min(a, b)}))
+		less := keptOf(d.LineCount(), d.Cut(Budget{MaxPruneRatio: max(a, b)}))
 		for i := range less {
 			if less[i] && !more[i] {
 				t.Fatalf("line %d stays at %v and is gone at %v", i+1, max(a, b), min(a, b))
@@ -259,14 +259,14 @@ func TestBudgetsNest(t *testing.T) {
 	})
 }
 
-// What is appended to is left as it is, whether anything follows or not.
+// AppendPruned leaves what it appends to unchanged.
 func TestAppendKeepsWhatWasThere(t *testing.T) {
 	for _, text := range []string{"", "a", "a\nb", strings.Repeat("a long line of text\n", 20)} {
 		d := cutting{text: text, kind: Docs}.read(t)
-		for _, cut := range [][]Block{nil, {{1, d.Len()}}} {
-			for _, s := range []Style{{}, {ID: testID, Markers: true}, {Number: true}} {
-				out := d.Append([]byte("before"), cut, s)
-				if want := append([]byte("before"), d.Append(nil, cut, s)...); !bytes.Equal(out, want) {
+		for _, cut := range [][]Block{nil, {{1, d.LineCount()}}} {
+			for _, s := range []Format{{}, {ID: testID, Markers: true}, {LineNumbers: true}} {
+				out := d.AppendPruned([]byte("before"), cut, s)
+				if want := append([]byte("before"), d.AppendPruned(nil, cut, s)...); !bytes.Equal(out, want) {
 					t.Errorf("%q without %v, %+v: %q, want %q", text, cut, s, out, want)
 				}
 			}

@@ -1,89 +1,69 @@
 // Package prune keeps the lines of a text that matter for a goal. It is pure and deterministic: a
-// text, a goal and a budget in, the blocks to leave out of it out; no clock, no store, no network,
-// no model. What a cut needs before it may be shown (its original kept) is recall's business.
+// text, a goal and a budget in, the blocks to leave out as the result; no clock, no store, no network,
+// no model. Before a cut may be shown its original must be stored; that is recall's job.
 //
-// [Read] splits a text, finds the words of the goal in it and scores its lines; [Doc.Cut] fills a
-// budget with the best of them and says which blocks go; [Doc.Append] writes what stays, with a
-// marker for each block.
+// [Score] splits a text, finds the words of the goal in it and scores its lines; [ScoredText.Cut] fills
+// a budget with the best of them and returns the blocks to leave out; [ScoredText.AppendPruned] writes
+// what stays, with a marker for each block.
 //
-// Path through the files: prune.go is the straight line. lines.go and words.go part a text, goal.go
-// says what is looked for and finds it, with lexicon.go for what means the same, index.go keeps for
-// each line what was found. signal.go holds what scorers share; code.go, logs.go and docs.go score
-// the three kinds of text, each with the files of its prefix beside it. shape.go says what stays
-// and what stays together, codekeep.go for code. cut.go fills the budget, marker.go writes. chunk.go
-// is for rerankers, guess.go tells the kinds apart.
+// Path through the files: prune.go is the straight line. kind.go tells code, logs and documents apart;
+// prune/code, prune/logs and prune/docs score them, with the words of the goal from prune/relevance.
+// keep.go says which lines stay whatever the budget and which only together, cut.go fills the budget,
+// marker.go writes the result, chunk.go adds the scores of a reranker.
 //
-// The laws, checked by properties and fuzzing in laws_test.go: what stays and what goes tile the
-// text, in its order; never more goes than the budget allows; what must stay does (P8); no marker
-// is longer than what it stands for; the same input gives the same bytes, in every process.
+// The laws, checked by properties and fuzzing in laws_test.go: kept lines and blocks tile the text, in
+// its order; the budget is never exceeded; what must stay does (P8); no marker is longer than its
+// block; the same input gives the same bytes in every process.
 package prune
 
 import (
 	"context"
+
+	"github.com/ctxgate/ctxgate/prune/code"
+	"github.com/ctxgate/ctxgate/prune/docs"
+	"github.com/ctxgate/ctxgate/prune/logs"
+	"github.com/ctxgate/ctxgate/prune/relevance"
 )
 
-// Kind is what sort of text a text is.
-type Kind uint8
-
-// The kinds of text.
-const (
-	Code Kind = iota
-	Logs
-	Docs
-)
-
-var kindNames = [...]string{Code: "code", Logs: "logs", Docs: "docs"}
-
-func (k Kind) String() string { return kindNames[k] }
-
-// ParseKind reads the name of a kind.
-func ParseKind(name string) (Kind, bool) {
-	for k, n := range kindNames {
-		if n == name {
-			return Kind(k), true
-		}
-	}
-	return 0, false
-}
-
-// Doc is a text that was read for a goal: its lines, and how much each of them matters.
-type Doc struct {
-	lines lines
-	goal  *goal
-	index *index
+// ScoredText is a text whose lines are scored for a goal.
+type ScoredText struct {
+	lines relevance.Lines
+	goal  *relevance.Goal
+	index *relevance.Index
+	code  *code.Structure // nil for logs and documents
 	score []float32
-	shape shape
+	rules keepRules
 }
 
-// Read splits a text and scores its lines. It fails only when ctx ends first.
-func Read(ctx context.Context, text, goal string, kind Kind) (*Doc, error) {
-	d := &Doc{lines: split(text), goal: newGoal(goal)}
+// Score splits a text and scores its lines. It fails only if ctx ends first.
+func Score(ctx context.Context, text, goal string, kind Kind) (*ScoredText, error) {
+	d := &ScoredText{lines: relevance.Split(text), goal: relevance.NewGoal(goal)}
+	search := func() { d.index = relevance.NewIndex(d.lines, d.goal) }
 	switch kind {
 	case Logs:
-		both(func() { d.index = newIndex(d.lines, d.goal) }, func() { d.shape.must = mustLogs(d.lines) })
+		runBoth(search, func() { d.rules.must = logs.MustKeep(d.lines) })
 		if ctx.Err() == nil {
-			d.score = scoreLogs(d.lines, d.goal, d.index)
+			d.score = logs.Score(d.lines, d.goal, d.index)
 		}
 	case Docs:
-		var doc *docShape
-		both(func() { d.index = newIndex(d.lines, d.goal) }, func() { doc = newDocShape(d.lines) })
-		d.score = scoreDocs(d.lines, d.goal, d.index, doc)
-		d.shape = doc.shape()
+		var s *docs.Structure
+		runBoth(search, func() { s = docs.Parse(d.lines) })
+		d.score = docs.Score(d.lines, d.goal, d.index, s)
+		d.rules = keepRules{must: s.MustKeep(), atoms: s.Atoms}
 	default:
-		var c *code
-		both(func() { d.index = newIndex(d.lines, d.goal) }, func() { c = readCode(d.lines) })
-		d.score = scoreCode(c, d.goal, d.index)
-		d.shape = c.shape()
+		runBoth(search, func() { d.code = code.Parse(d.lines) })
+		d.score = code.Score(d.code, d.goal, d.index)
+		d.rules = keepRules{must: d.code.MustKeep(), requires: d.code.Requires}
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	d.shape.finish(d.lines)
+	d.rules.addCommonRules(d.lines)
 	return d, nil
 }
 
-// both does two things at once. A panic of either is the caller's.
-func both(one, other func()) {
+// runBoth runs two functions at once. If one panics, so does the caller.
+func runBoth(one, other func()) {
 	var panicked any
 	done := make(chan struct{})
 	go func() {
@@ -100,13 +80,47 @@ func both(one, other func()) {
 	one()
 }
 
-// Len is how many lines the text has, the empty one after a last line break among them.
-func (d *Doc) Len() int { return d.lines.count() }
+// LineCount is the number of lines, the empty one after a last line break included.
+func (d *ScoredText) LineCount() int { return d.lines.Count() }
 
-// Scores is how much each line matters: what has more stays longer. It is d's own.
-func (d *Doc) Scores() []float32 { return d.score }
+// Scores returns the score of each line; higher ones stay longer. The slice is not a copy.
+func (d *ScoredText) Scores() []float32 { return d.score }
 
-// Text is lines first to last, counted from 1, without the last one's line break.
-func (d *Doc) Text(first, last int) string {
-	return d.lines.text[d.lines.start[first-1] : d.lines.start[last]-1]
+// Lines returns lines first to last, counted from 1, without the last line break.
+func (d *ScoredText) Lines(first, last int) string {
+	return d.lines.Text[d.lines.Start[first-1] : d.lines.Start[last]-1]
+}
+
+// Explanation is how a line came to its score.
+type Explanation struct {
+	Score     float32
+	MustKeep  bool        // it stays, whatever its score
+	GoalWords []string    // words of the goal in it; in brackets those of which it has a variant
+	Parts     []ScorePart // the summands of the score; only for code
+}
+
+// ScorePart is what one signal adds to a score.
+type ScorePart struct {
+	Name   string
+	Points float32
+}
+
+// Explain explains the score of every line.
+func (d *ScoredText) Explain() []Explanation {
+	out := make([]Explanation, d.LineCount())
+	for i := range out {
+		out[i] = Explanation{Score: d.score[i], MustKeep: d.rules.must[i]}
+		for t := range relevance.Bits(d.index.Exact[i]) {
+			out[i].GoalWords = append(out[i].GoalWords, d.goal.Terms[t].Word)
+		}
+		for t := range relevance.Bits(d.index.Variant[i]) {
+			out[i].GoalWords = append(out[i].GoalWords, "("+d.goal.Terms[t].Word+")")
+		}
+	}
+	if d.code != nil {
+		code.EachPart(d.code, d.goal, d.index, func(line int, name string, points float32) {
+			out[line].Parts = append(out[line].Parts, ScorePart{name, points})
+		})
+	}
+	return out
 }

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// P1: the tools and their schemas are the document's, which are in testdata as it has them.
+// P1: the tools and their schemas are those of the specification, which testdata has.
 func TestP1Schemas(t *testing.T) {
 	s, _ := open(t, nil)
 	var names []string
@@ -52,7 +52,7 @@ func TestP1Schemas(t *testing.T) {
 
 const goodPrune = `{"text":"a","goal_hint":"b","source_type":"docs","options":{"max_prune_ratio":0.5,"min_keep_lines":1,"timeout_ms":1000,"annotate_lines":true,"include_markers":false}}`
 
-// P1: what the schema does not allow is refused, and the refusal names the argument.
+// P1: arguments that the schema does not allow are rejected, and the error names the argument.
 func TestP1PruneArguments(t *testing.T) {
 	s, _ := open(t, nil)
 	for _, tt := range []struct{ old, new, argument string }{
@@ -117,7 +117,7 @@ func TestP1Numbers(t *testing.T) {
 		}
 	}
 	for raw, want := range map[string]int{"3": 3, "3.0": 3, "-7e1": -70, "1e30": math.MaxInt, "-1e30": math.MinInt, "9223372036854775808": math.MaxInt, "0.000": 0} {
-		if got, ok := integer([]byte(raw)); !ok || got != want {
+		if got, ok := parseInteger([]byte(raw)); !ok || got != want {
 			t.Errorf("%s is read as %d, %t", raw, got, ok)
 		}
 	}

@@ -8,9 +8,9 @@ import (
 	"github.com/ctxgate/ctxgate/internal/membudget"
 )
 
-// What a call holds while it is served is taken from the budget: a text of nothing but line breaks
-// takes a hundred times its size. What does not fit is refused, and everything is given back.
-func TestCallsTakeFromTheBudget(t *testing.T) {
+// The memory of a call is reserved from the budget: a text of nothing but line breaks takes a hundred
+// times its size. A call that does not fit is rejected, and everything is released.
+func TestCallsReserveMemory(t *testing.T) {
 	s, _ := open(t, nil)
 	breaks := strings.Repeat("\n", 1_000_000)
 	id := s.mustPrune(t, "a\nb", "g", "docs", usual).PruneID
@@ -26,8 +26,8 @@ func TestCallsTakeFromTheBudget(t *testing.T) {
 		"a small reading":  {toolRecover, recoverArgs(id, true, 1, 2), 64 << 20, true},
 	} {
 		budget := membudget.New(tt.total)
-		scope := budget.Scope("somebody")
-		_, err := s.Call(membudget.With(t.Context(), scope), "t", tt.tool, tt.args)
+		scope := budget.Scope("client")
+		_, err := s.Call(membudget.NewContext(t.Context(), scope), "t", tt.tool, tt.args)
 		if (err == nil) != tt.fits || err != nil && fault.KindOf(err) != fault.Full {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -15,85 +15,86 @@ import (
 	"github.com/ctxgate/ctxgate/rpc"
 )
 
-// Door is what stands around the pruner's own handler.
-type Door struct {
-	Gate     *auth.Gate
-	Limiter  *limit.Limiter // of all doors; nil: nobody is limited
+// Endpoint is what the HTTP endpoint needs beside the server.
+type Endpoint struct {
+	Gate     *auth.Authenticator
+	Limiter  *limit.Limiter // shared with the other endpoints; nil: no limits
 	HTTP     front.HTTP
-	Refuse   front.Refuse // answers what does not get through the door
-	MaxDepth int          // of a message
+	Refuse   front.ErrorHandler // writes the reply to a rejected request
+	MaxDepth int                // of a message
 }
 
-// Handler serves /rpc to whoever the chain around it let in.
-func (s *Server) Handler(d Door) http.Handler {
+// Handler serves /rpc behind the middleware chain.
+func (s *Server) Handler(d Endpoint) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /rpc", func(w http.ResponseWriter, r *http.Request) {
 		if err := s.serveRPC(w, r, d); err != nil {
 			d.Refuse(w, r, err)
 		}
 	})
-	mux.HandleFunc("/rpc", notPOST)
+	mux.HandleFunc("/rpc", rejectMethod)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		d.Refuse(w, r, fault.New(fault.NotFound, "there is nothing at this path"))
 	})
 	return mux
 }
 
-// ReadsToken says whether the door looks for a token in the message itself, so that the chain may
-// let a request pass that has none in its headers (A8).
-func ReadsToken(r *http.Request) bool { return r.Method == http.MethodPost && r.URL.Path == "/rpc" }
+// AcceptsTokenInBody reports whether the token may be in the message itself, so that the chain lets a
+// request pass that has none in its headers (A8).
+func AcceptsTokenInBody(r *http.Request) bool {
+	return r.Method == http.MethodPost && r.URL.Path == "/rpc"
+}
 
-// serveRPC takes one message and gives one back. What it returns is a refusal: nothing was
-// answered yet.
-func (s *Server) serveRPC(w http.ResponseWriter, r *http.Request, d Door) error {
-	body, err := front.ReadMessage(w, r, int64(d.HTTP.MaxRequestBytes), d.Gate)
+// serveRPC answers one message. An error that it returns is still to be written to the client.
+func (s *Server) serveRPC(w http.ResponseWriter, r *http.Request, d Endpoint) error {
+	body, err := front.ReadBodyWithToken(w, r, int64(d.HTTP.MaxRequestBytes), d.Gate)
 	if err != nil {
 		return err
 	}
 	req, bad := rpc.ParseRequest(body, d.MaxDepth)
-	params, err := mcp.ReadParams(req.Params)
+	params, err := mcp.ParseParams(req.Params)
 	if err != nil && bad == nil {
-		bad = fault.Wrap(fault.Invalid, "invalid request", err)
+		bad = fault.Wrap(fault.InvalidRequest, "invalid request", err)
 	}
-	who, err := identify(w, r, d, params)
+	who, err := authenticate(w, r, d, params)
 	if err != nil {
-		return err // nothing is said to who is not let in
+		return err // before any other error: unauthenticated callers learn nothing
 	}
-	front.Remember(r.Context(), req.ID)
+	front.SetErrorContext(r.Context(), req.ID)
 	if bad != nil {
 		return bad
 	}
 	if err := d.Limiter.Admit(who.Subject()); err != nil {
 		return err
 	}
-	front.Note(r.Context(), slog.String("rpc", clip(req.Method)))
+	front.AddLogAttrs(r.Context(), slog.String("rpc", fault.Clip(req.Method)))
 	if req.IsNotification() {
 		w.WriteHeader(http.StatusAccepted)
 		return nil
 	}
-	result, err := s.serve(r.Context(), who.Tenant(), req, params)
-	var told *Error
+	result, err := s.dispatch(r.Context(), who.Tenant(), req, params)
+	var rpcErr *Error
 	switch {
-	case errors.As(err, &told):
-		front.Note(r.Context(), slog.Int("code", told.Code), slog.String("error", told.Message))
-		send(w, d, http.StatusOK, rpc.AppendErrorData(nil, req.ID, told.Code, told.Message, told.Data))
+	case errors.As(err, &rpcErr):
+		front.AddLogAttrs(r.Context(), slog.Int("code", rpcErr.Code), slog.String("error", rpcErr.Message))
+		sendReply(w, d, http.StatusOK, rpc.AppendErrorData(nil, req.ID, rpcErr.Code, rpcErr.Message, rpcErr.Data))
 	case err != nil:
 		return err
 	default:
-		send(w, d, http.StatusOK, rpc.AppendResult(nil, req.ID, result))
+		sendReply(w, d, http.StatusOK, rpc.AppendResult(nil, req.ID, result))
 	}
 	return nil
 }
 
-// identify says who sent a message: who the chain let in or, where no header said, who knows the
-// token that may stand in the message itself.
-func identify(w http.ResponseWriter, r *http.Request, d Door, params mcp.Params) (auth.Caller, error) {
-	who, err := auth.From(r.Context())
+// authenticate returns the caller that the chain identified or, without a header, the one whose token is
+// in the message itself.
+func authenticate(w http.ResponseWriter, r *http.Request, d Endpoint, params mcp.Params) (auth.Caller, error) {
+	who, err := auth.CallerFrom(r.Context())
 	if proxy, ok := params.Get("proxy"); ok {
 		fields, _ := jsonscan.FieldsOf(proxy)
 		if _, there := fields.Get("authToken"); there || err != nil {
-			if who, err = d.Gate.Check(fields.Text("authToken")); err == nil {
-				err = front.SetCaller(r.Context(), who)
+			if who, err = d.Gate.AuthenticateToken(fields.Text("authToken")); err == nil {
+				err = front.SetMemoryOwner(r.Context(), who)
 			}
 		}
 	}
@@ -103,16 +104,16 @@ func identify(w http.ResponseWriter, r *http.Request, d Door, params mcp.Params)
 	return who, err
 }
 
-func send(w http.ResponseWriter, d Door, status int, body []byte) {
-	front.BeginReply(w, d.HTTP, int64(len(body)))
+func sendReply(w http.ResponseWriter, d Endpoint, status int, body []byte) {
+	front.SetReplyDeadline(w, d.HTTP, int64(len(body)))
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(status)
 	_, _ = w.Write(body)
 }
 
-func notPOST(w http.ResponseWriter, _ *http.Request) {
-	body := rpc.AppendError(nil, rpc.ID{}, -32600, "only POST is served here", fault.Invalid.String())
+func rejectMethod(w http.ResponseWriter, _ *http.Request) {
+	body := rpc.AppendError(nil, rpc.ID{}, -32600, "only POST is served here", fault.InvalidRequest.String())
 	w.Header().Set("Allow", http.MethodPost)
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))

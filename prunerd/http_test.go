@@ -16,22 +16,22 @@ import (
 	"github.com/ctxgate/ctxgate/rpc"
 )
 
-// refusal answers as the gateway's own doors do, for the kinds that come up here.
+// refusal writes errors as the gateway's endpoints do, for the kinds that these tests need.
 func refusal(w http.ResponseWriter, r *http.Request, err error) {
-	id, _ := front.Remembered(r.Context()).(rpc.ID)
-	code := map[fault.Kind]int{fault.Syntax: -32700, fault.Invalid: -32600, fault.NotFound: -32001, fault.TooLarge: -31413, fault.Unauthorized: -31401}[fault.KindOf(err)]
-	w.WriteHeader(front.Status(fault.KindOf(err)))
+	id, _ := front.ErrorContext(r.Context()).(rpc.ID)
+	code := map[fault.Kind]int{fault.Syntax: -32700, fault.InvalidRequest: -32600, fault.NotFound: -32001, fault.TooLarge: -31413, fault.Unauthorized: -31401}[fault.KindOf(err)]
+	w.WriteHeader(front.HTTPStatus(fault.KindOf(err)))
 	_, _ = w.Write(rpc.AppendError(nil, id, code, fault.PublicOf(err), ""))
 }
 
-// serve puts a server behind the chain that every request passes.
+// serve puts a server behind the middleware chain.
 func serve(t *testing.T, s *Server, token string) string {
 	t.Helper()
 	gate := auth.New(auth.Config{Token: secret.Literal(token)})
 	limits := front.Default().HTTP
 	limits.MaxRequestBytes = 1 << 20
-	door := Door{Gate: gate, HTTP: limits, Refuse: refusal, MaxDepth: 128}
-	h := front.Wrap(s.Handler(door), front.Chain(gate, front.NewGuard("127.0.0.1:0", front.HTTP{}), limits, nil, refusal, ReadsToken)...)
+	endpoint := Endpoint{Gate: gate, HTTP: limits, Refuse: refusal, MaxDepth: 128}
+	h := front.Wrap(s.Handler(endpoint), front.Chain(gate, front.NewGuard("127.0.0.1:0", front.HTTP{}), limits, nil, refusal, AcceptsTokenInBody)...)
 	srv := httptest.NewServer(h)
 	t.Cleanup(srv.Close)
 	return srv.URL
@@ -104,7 +104,7 @@ func TestP1Methods(t *testing.T) {
 	}
 }
 
-// A notification is taken, whatever it says, and gets no answer.
+// Any notification is accepted and gets no reply.
 func TestP1Notifications(t *testing.T) {
 	s, _ := open(t, nil)
 	url := serve(t, s, "") + "/rpc"
@@ -118,7 +118,7 @@ func TestP1Notifications(t *testing.T) {
 	}
 }
 
-// G5, I7: what is no request is refused, in JSON-RPC, with its id where there is one to read.
+// G5, I7: an invalid request gets a JSON-RPC error, with its id if that can be read.
 func TestI7StrictEnvelope(t *testing.T) {
 	s, _ := open(t, nil)
 	base := serve(t, s, "")
@@ -158,7 +158,7 @@ func TestI7StrictEnvelope(t *testing.T) {
 	}
 }
 
-// A8: with a token it is asked for, in the header or in the message.
+// A8: a configured token is required, in the header or in the message.
 func TestA8Token(t *testing.T) {
 	s, _ := open(t, nil)
 	url := serve(t, s, "hush") + "/rpc"
@@ -185,7 +185,7 @@ func TestA8Token(t *testing.T) {
 	}
 }
 
-// P13: health, in all three ways, is the document's.
+// P13: tool, method and GET /health return the specification's document.
 func TestP13Health(t *testing.T) {
 	s, _ := open(t, nil)
 	url := serve(t, s, "") + "/rpc"

@@ -68,7 +68,7 @@ func TestP5Laws(t *testing.T) {
 	})
 }
 
-// rebuilt is the text that the annotations say there must be.
+// rebuilt is the pruned text that follows from the annotations.
 func rebuilt(lines []string, d document, o options) string {
 	var out []string
 	keep := func(from, to int) {

@@ -2,62 +2,66 @@ package prunerd
 
 import (
 	"context"
+	"net/http"
+	"strconv"
 	"time"
 
+	"github.com/ctxgate/ctxgate/fault"
+	"github.com/ctxgate/ctxgate/jsonscan"
 	"github.com/ctxgate/ctxgate/mcp"
 	"github.com/ctxgate/ctxgate/rpc"
 )
 
-// serverName is who we say we are; the document's name for it.
+// serverName is the specification's name of the pruner.
 const serverName = "mcp-pruner"
 
-// methodHealth is health as a method of its own, for clients from before tools.
+// methodHealth is health as a JSON-RPC method, for clients that know no tools.
 const methodHealth = "health"
 
-// serve answers a request, whatever its method (P1).
-func (s *Server) serve(ctx context.Context, tenant string, req rpc.Request, params mcp.Params) ([]byte, error) {
+// dispatch answers a request by its method (P1).
+func (s *Server) dispatch(ctx context.Context, tenant string, req rpc.Request, params mcp.Params) ([]byte, error) {
 	switch req.Method {
 	case mcp.Initialize:
-		return s.hello(params.Text("protocolVersion")), nil
+		return s.initializeResult(params.Text("protocolVersion")), nil
 	case mcp.Ping:
 		return []byte("{}"), nil
 	case mcp.ToolsList:
-		return s.list(), nil
+		return s.toolsList(), nil
 	case mcp.ToolsCall:
 		return s.callTool(ctx, tenant, params)
 	case mcp.ResourcesList:
 		return []byte(`{"resources":[]}`), nil
-	case mcp.TemplatesList:
+	case mcp.ResourceTemplatesList:
 		return []byte(`{"resourceTemplates":[]}`), nil
 	case mcp.PromptsList:
 		return []byte(`{"prompts":[]}`), nil
 	case methodHealth:
 		return s.health(time.Now()), nil
 	}
-	return nil, &Error{Code: mcp.CodeMethodNotFound, Message: "Method not found: " + clip(req.Method)}
+	return nil, &Error{Code: mcp.CodeMethodNotFound, Message: "Method not found: " + fault.Clip(req.Method)}
 }
 
-func (s *Server) hello(asked string) []byte {
-	var w writer
-	w.open()
-	w.text("protocolVersion", mcp.Negotiate(asked))
-	w.raw("capabilities", []byte(`{"tools":{"listChanged":false}}`))
+func (s *Server) initializeResult(asked string) []byte {
+	var w jsonWriter
+	w.beginObject()
+	w.textMember("protocolVersion", mcp.Negotiate(asked))
+	w.rawMember("capabilities", []byte(`{"tools":{"listChanged":false}}`))
 	w.key("serverInfo")
-	w.open()
-	w.text("name", serverName)
-	w.text("title", "ctxgate pruner")
-	w.text("version", s.deps.Version)
-	w.close()
-	w.close()
+	w.beginObject()
+	w.textMember("name", serverName)
+	w.textMember("title", "ctxgate pruner")
+	w.textMember("version", s.deps.Version)
+	w.endObject()
+	w.endObject()
 	return w.b
 }
 
-func (s *Server) list() []byte {
+func (s *Server) toolsList() []byte {
 	tools := s.Tools()
-	var w writer
-	w.open()
-	w.list("tools", len(tools), func(i int) { w.b = append(w.b, tools[i]...) })
-	w.close()
+	var w jsonWriter
+	w.beginObject()
+	w.arrayMember("tools", len(tools), func(i int) { w.b = append(w.b, tools[i]...) })
+	w.endObject()
 	return w.b
 }
 
@@ -71,4 +75,67 @@ func (s *Server) callTool(ctx context.Context, tenant string, params mcp.Params)
 	}
 	args, _ := params.Get("arguments")
 	return s.Call(ctx, tenant, params.Text("name"), args)
+}
+
+// health is the health document, for the tool, the method and GET /health (P13).
+func (s *Server) health(now time.Time) []byte {
+	var w jsonWriter
+	w.beginObject()
+	w.textMember("status", "healthy")
+	w.textMember("server", serverName)
+	w.textMember("version", s.deps.Version)
+	w.rawMember("capabilities", []byte(`["prune_text","recover_text","annotations","markers"]`))
+	// The specification wants the offset in digits, also for UTC.
+	w.textMember("timestamp", now.Format("2006-01-02T15:04:05-07:00"))
+	w.endObject()
+	return w.b
+}
+
+// Health answers GET /health.
+func (s *Server) Health(w http.ResponseWriter, _ *http.Request) {
+	body := s.health(time.Now())
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	_, _ = w.Write(body)
+}
+
+// Error is a JSON-RPC error.
+type Error struct {
+	Code    int
+	Message string
+	Data    []byte // raw JSON; nil for none
+}
+
+func (e *Error) Error() string { return e.Message }
+
+// The specification's codes for errors of the pruner (P6).
+const (
+	codeNotFound     = -32004
+	codeInvalidRange = -32005
+	codeInternal     = -32603
+)
+
+// domainError is an error of the pruner; its name is the message and data.code.
+func domainError(code int, name, pruneID string) *Error {
+	var w jsonWriter
+	w.beginObject()
+	w.textMember("code", name)
+	w.textMember("prune_id", fault.Clip(pruneID))
+	w.endObject()
+	return &Error{Code: code, Message: name, Data: w.b}
+}
+
+// badArgument rejects the argument at a path.
+func badArgument(path, problem string) *Error {
+	var w jsonWriter
+	w.beginObject()
+	w.textMember("code", "invalid_params")
+	w.textMember("argument", path)
+	w.endObject()
+	return &Error{Code: mcp.CodeInvalidParams, Message: "Invalid params: " + path + ": " + problem, Data: w.b}
+}
+
+func unknownTool(name string) *Error {
+	return badArgument("name", "there is no tool "+string(jsonscan.AppendQuoted(nil, fault.Clip(name))))
 }

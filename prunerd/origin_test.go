@@ -11,17 +11,16 @@ import (
 	"github.com/ctxgate/ctxgate/recall"
 )
 
-// The pruner reads back what it pruned, and not what other servers' results made, also not those of
-// a configured server that has its name.
+// The pruner reads back only texts that it pruned, not those of other servers, even of one with its name.
 func TestPrunerReadsBackItsOwnOnly(t *testing.T) {
 	s, _ := open(t, nil)
 	for i, o := range []recall.Origin{{Server: "git", Tool: "show"}, {Server: "pruner", Tool: toolPrune}, {Server: "llm:p", Tool: "read"}} {
-		id, err := s.deps.Recall.Keep(t.Context(), "t", fmt.Sprint("text ", i), o)
+		id, err := s.deps.Recall.StoreText(t.Context(), "t", fmt.Sprint("text ", i), o)
 		if err != nil {
 			t.Fatal(err)
 		}
-		var told *Error
-		if _, err := s.Call(t.Context(), "t", "recover_text", recoverArgs(id, false, 1, 1)); !errors.As(err, &told) || told.Code != codeNotFound {
+		var toolErr *Error
+		if _, err := s.Call(t.Context(), "t", "recover_text", recoverArgs(id, false, 1, 1)); !errors.As(err, &toolErr) || toolErr.Code != codeNotFound {
 			t.Errorf("%+v: %v", o, err)
 		}
 	}
@@ -31,7 +30,7 @@ func TestPrunerReadsBackItsOwnOnly(t *testing.T) {
 	}
 }
 
-// What the pruner made is recognised wherever it comes by: it is not cut again.
+// A pruned text is recognized by other parts of the gateway and not cut again.
 func TestPrunedTextIsNotCutAgain(t *testing.T) {
 	s, _ := open(t, nil)
 	var log strings.Builder
@@ -51,13 +50,13 @@ func TestPrunedTextIsNotCutAgain(t *testing.T) {
 		t.Fatalf("%d characters, %v", len(pruned.Text), err)
 	}
 	for name, text := range map[string]string{"document": string(document), "text": pruned.Text} {
-		body := jsonscan.AppendString(nil, text)
-		strs, _, err := jsonscan.New(body, 0).Long(nil, 4000)
+		body := jsonscan.AppendQuoted(nil, text)
+		strs, _, err := jsonscan.New(body, 0).LongStrings(nil, 4000)
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := s.deps.Recall.Shrink(t.Context(), recall.Doc{Tenant: "t", Body: body, Strings: strs}, recall.DefaultPolicy())
-		if got.Known != 1 || len(got.Edits) > 0 {
+		got := s.deps.Recall.Shrink(t.Context(), recall.ShrinkRequest{Tenant: "t", Body: body, Strings: strs}, recall.DefaultPolicy())
+		if got.AlreadyCut != 1 || len(got.Edits) > 0 {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}

@@ -55,7 +55,7 @@ func TestP6Recover(t *testing.T) {
 	}
 }
 
-// P6: the two failures to the letter, and what is no range at all.
+// P6: the two errors, to the letter, and invalid ranges.
 func TestP6Failures(t *testing.T) {
 	s, store := open(t, nil)
 	id := s.mustPrune(t, "a\nb\nc", "g", "docs", usual).PruneID
@@ -108,8 +108,8 @@ func TestP6Failures(t *testing.T) {
 	}
 }
 
-// I9: a few bytes of ranges cannot ask for any amount: a line is given once, numbered or not, and what
-// is over the limit is left out. Metadata says so, and how to read on; reading on gives all of it.
+// I9: many ranges cannot make the reply arbitrarily large: each line is returned once, and the reply is cut
+// at the limit. Metadata says how to read on, which gives the rest.
 func TestI9RecoverIsBounded(t *testing.T) {
 	s, _ := open(t, nil)
 	text := noise(20_000, 7)
@@ -125,7 +125,7 @@ func TestI9RecoverIsBounded(t *testing.T) {
 	refused(t, "2,001 ranges", err, "ranges")
 
 	large := noise(200_000, 7) // 13 MB
-	id, err = s.deps.Recall.Keep(t.Context(), "t", large, Origin)
+	id, err = s.deps.Recall.StoreText(t.Context(), "t", large, Origin)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,9 +5,8 @@ import (
 	"testing"
 )
 
-// Line numbers make a text longer than it was where little or nothing is pruned. That saves nothing;
-// it does not save less than nothing.
-func TestWhatWasSavedIsNeverNegative(t *testing.T) {
+// Line numbers can make a text longer than it was. Then the saving is 0, not negative.
+func TestSavingIsNeverNegative(t *testing.T) {
 	s, _ := open(t, nil)
 	for _, text := range []string{"", "a", "a\nb\nc", strings.Repeat("\n", 3000), noise(40, 7)} {
 		for _, ratio := range []float64{0, .1, .5, 1} {

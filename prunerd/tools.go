@@ -2,18 +2,19 @@ package prunerd
 
 import (
 	"strconv"
+
+	"github.com/ctxgate/ctxgate/internal/recovertool"
 )
 
 // The tools.
 const (
 	toolPrune        = "prune_text"
-	toolRecover      = "recover_text"
-	toolRecoverAlias = "recover_range" // accepted, and not listed
+	toolRecover      = recovertool.Name
+	toolRecoverAlias = "recover_range" // accepted but not listed
 	toolHealth       = "health"
 )
 
-// The schemas are the document's (P1), member for member; what they leave unsaid is said in the
-// descriptions.
+// The schemas are the specification's (P1), member for member; the descriptions add what they leave out.
 const (
 	pruneSchema = `{"type":"object","properties":{` +
 		`"text":{"type":"string"},` +
@@ -29,15 +30,6 @@ const (
 		`"additionalProperties":false}},` +
 		`"required":["text","goal_hint","source_type","options"],"additionalProperties":false}`
 
-	recoverSchema = `{"type":"object","properties":{` +
-		`"prune_id":{"type":"string"},` +
-		`"ranges":{"type":"array","items":{"type":"object","properties":{` +
-		`"start_line":{"type":"integer","minimum":1},` +
-		`"end_line":{"type":"integer","minimum":1}},` +
-		`"required":["start_line","end_line"],"additionalProperties":false}},` +
-		`"include_line_numbers":{"type":"boolean"}},` +
-		`"required":["prune_id","ranges","include_line_numbers"],"additionalProperties":false}`
-
 	healthSchema = `{"type":"object","properties":{},"additionalProperties":false}`
 )
 
@@ -52,25 +44,25 @@ const (
 		"lines counted from 1, both ends included. A marker ⟦PRUNÉ: prune_id=… lignes A-B (N) …⟧ names the prune_id and the lines."
 )
 
-// Tools are the tools as tools/list has them, each as raw JSON.
+// Tools are the tools for tools/list, each as raw JSON.
 func (s *Server) Tools() [][]byte {
-	// With a reranker, the text goes to somebody who is not part of this server.
-	outside := s.plan.Load().far != nil
+	// With a reranker, the text leaves this server.
+	outside := s.plan.Load().reranker != nil
 	return [][]byte{
 		tool(toolPrune, "Prune a text for a goal", pruneText, pruneSchema, outside),
-		tool(toolRecover, "Read back pruned lines", recoverText, recoverSchema, false),
+		tool(toolRecover, "Read back pruned lines", recoverText, recovertool.DocumentSchema, false),
 		tool(toolHealth, "Health of the pruner", "Says whether the pruner is well, and what it can do.", healthSchema, false),
 	}
 }
 
 func tool(name, title, description, schema string, outside bool) []byte {
-	var w writer
-	w.open()
-	w.text("name", name)
-	w.text("title", title)
-	w.text("description", description)
-	w.raw("inputSchema", []byte(schema))
-	w.raw("annotations", []byte(`{"readOnlyHint":true,"idempotentHint":true,"openWorldHint":`+strconv.FormatBool(outside)+`}`))
-	w.close()
+	var w jsonWriter
+	w.beginObject()
+	w.textMember("name", name)
+	w.textMember("title", title)
+	w.textMember("description", description)
+	w.rawMember("inputSchema", []byte(schema))
+	w.rawMember("annotations", []byte(`{"readOnlyHint":true,"idempotentHint":true,"openWorldHint":`+strconv.FormatBool(outside)+`}`))
+	w.endObject()
 	return w.b
 }

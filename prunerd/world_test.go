@@ -31,8 +31,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// shelf is a store that can refuse.
-type shelf struct {
+// failingStore is a store driver that can be made to fail.
+type failingStore struct {
 	state.Driver
 	refuse atomic.Bool // to put
 	down   atomic.Bool // altogether
@@ -40,33 +40,33 @@ type shelf struct {
 
 var errDown = fault.New(fault.Unavailable, "down")
 
-func (s *shelf) Put(ctx context.Context, items []state.Item, lease state.Lease) error {
+func (s *failingStore) Put(ctx context.Context, items []state.Item, lease state.Lease) error {
 	if s.refuse.Load() || s.down.Load() {
 		return errDown
 	}
 	return s.Driver.Put(ctx, items, lease)
 }
 
-func (s *shelf) Get(ctx context.Context, key string, now time.Time) ([]byte, error) {
+func (s *failingStore) Get(ctx context.Context, key string, now time.Time) ([]byte, error) {
 	if s.down.Load() {
 		return nil, errDown
 	}
 	return s.Driver.Get(ctx, key, now)
 }
 
-// nobody fails a test that asks anybody.
-type nobody struct{ t testing.TB }
+// noNetwork fails a test that opens a connection.
+type noNetwork struct{ t testing.TB }
 
-func (n nobody) RoundTrip(r *http.Request) (*http.Response, error) {
+func (n noNetwork) RoundTrip(r *http.Request) (*http.Response, error) {
 	n.t.Errorf("%s was asked", r.URL)
-	return nil, errors.New("nobody is there")
+	return nil, errors.New("no network in this test")
 }
 
-// open makes a server over a store in memory.
-func open(t testing.TB, mend func(*Config)) (*Server, *shelf) {
+// open starts a server over a store in memory.
+func open(t testing.TB, mend func(*Config)) (*Server, *failingStore) {
 	t.Helper()
-	store := &shelf{Driver: memory.New()}
-	return over(t, store, mend, nobody{t}), store
+	store := &failingStore{Driver: memory.New()}
+	return over(t, store, mend, noNetwork{t}), store
 }
 
 func over(t testing.TB, driver state.Driver, mend func(*Config), transport http.RoundTripper) *Server {
@@ -101,7 +101,7 @@ func pruneArgs(text, goal, kind string, o options) []byte {
 	return b
 }
 
-// document is what prune_text answers with.
+// document is the result of prune_text.
 type document struct {
 	PruneID     string `json:"prune_id"`
 	Text        string `json:"pruned_text"`
@@ -117,7 +117,7 @@ type document struct {
 	Warnings []string       `json:"warnings"`
 }
 
-// result opens a tool's answer, whose two forms must say the same (P2).
+// result decodes a tool's result, whose two forms must be equal (P2).
 func result(t testing.TB, raw []byte, into any) {
 	t.Helper()
 	var r struct {
@@ -147,7 +147,7 @@ func (s *Server) mustPrune(t testing.TB, text, goal, kind string, o options) doc
 	return d
 }
 
-// mustRecover gives back ranges, each two numbers.
+// mustRecover reads ranges back, each two numbers.
 func (s *Server) mustRecover(t testing.TB, id string, number bool, ends ...int) string {
 	t.Helper()
 	raw, err := s.Call(t.Context(), "t", "recover_text", recoverArgs(id, number, ends...))
@@ -170,7 +170,7 @@ func recoverArgs(id string, number bool, ends ...int) []byte {
 	return b
 }
 
-// isWhole holds an answer to what the document says of a text that was let through (P7).
+// isWhole checks a result against the specification of a text that comes back whole (P7).
 func isWhole(t testing.TB, s *Server, d document, text string, warnings ...string) {
 	t.Helper()
 	if d.Text != text || d.Annotations == nil || len(d.Annotations) != 0 || d.Stats["used_fallback"] != true {
@@ -184,7 +184,7 @@ func isWhole(t testing.TB, s *Server, d document, text string, warnings ...strin
 	}
 }
 
-// noise is a text of n lines of which line k has what a goal asks for.
+// noise is a text of n lines of which line k matters for the goal.
 func noise(n, k int) string {
 	lines := make([]string, n)
 	for i := range lines {

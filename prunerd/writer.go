@@ -6,57 +6,57 @@ import (
 	"github.com/ctxgate/ctxgate/jsonscan"
 )
 
-// writer appends JSON: objects member by member, arrays element by element.
-type writer struct{ b []byte }
+// jsonWriter appends JSON, objects member by member and arrays element by element.
+type jsonWriter struct{ b []byte }
 
-func (w *writer) open()  { w.b = append(w.b, '{') }
-func (w *writer) close() { w.b = append(w.b, '}') }
+func (w *jsonWriter) beginObject() { w.b = append(w.b, '{') }
+func (w *jsonWriter) endObject()   { w.b = append(w.b, '}') }
 
-// next parts a member or an element from the one before it.
-func (w *writer) next() {
+// separate writes the comma before a member or element that is not the first.
+func (w *jsonWriter) separate() {
 	if c := w.b[len(w.b)-1]; c != '{' && c != '[' {
 		w.b = append(w.b, ',')
 	}
 }
 
-func (w *writer) key(key string) {
-	w.next()
-	w.b = append(jsonscan.AppendString(w.b, key), ':')
+func (w *jsonWriter) key(key string) {
+	w.separate()
+	w.b = append(jsonscan.AppendQuoted(w.b, key), ':')
 }
 
-func (w *writer) raw(key string, value []byte) {
+func (w *jsonWriter) rawMember(key string, value []byte) {
 	w.key(key)
 	w.b = append(w.b, value...)
 }
 
-func (w *writer) text(key, value string) {
+func (w *jsonWriter) textMember(key, value string) {
 	w.key(key)
-	w.b = jsonscan.AppendString(w.b, value)
+	w.b = jsonscan.AppendQuoted(w.b, value)
 }
 
-func (w *writer) int(key string, value int) {
+func (w *jsonWriter) intMember(key string, value int) {
 	w.key(key)
 	w.b = strconv.AppendInt(w.b, int64(value), 10)
 }
 
-// float writes a number with at most so many digits after the point.
-func (w *writer) float(key string, value float64, digits int) {
+// floatMember writes a number with at most digits decimals.
+func (w *jsonWriter) floatMember(key string, value float64, digits int) {
 	w.key(key)
 	short, _ := strconv.ParseFloat(strconv.FormatFloat(value, 'f', digits, 64), 64)
 	w.b = strconv.AppendFloat(w.b, short, 'f', -1, 64)
 }
 
-func (w *writer) flag(key string, value bool) {
+func (w *jsonWriter) boolMember(key string, value bool) {
 	w.key(key)
 	w.b = strconv.AppendBool(w.b, value)
 }
 
-// list writes an array, one call of each for an element.
-func (w *writer) list(key string, n int, each func(i int)) {
+// arrayMember writes an array of n elements; each writes one.
+func (w *jsonWriter) arrayMember(key string, n int, each func(i int)) {
 	w.key(key)
 	w.b = append(w.b, '[')
 	for i := range n {
-		w.next()
+		w.separate()
 		each(i)
 	}
 	w.b = append(w.b, ']')

@@ -12,8 +12,8 @@ import (
 	"github.com/ctxgate/ctxgate/state/sqlite"
 )
 
-// A text of 1 MB that is new each time, and one that is shown again, on SQLite; and a text that is
-// JSON, new each time, masked and thinned.
+// BenchmarkShrink shrinks, on SQLite, a text of 1 MB that is new each time, one that is shown again,
+// and a JSON text that is new each time, masked and thinned.
 func BenchmarkShrink(b *testing.B) {
 	driver, err := sqlite.Open(b.Context(), b.TempDir()+"/x.db")
 	if err != nil {
@@ -26,7 +26,7 @@ func BenchmarkShrink(b *testing.B) {
 		b.Fatal(err)
 	}
 	body := []byte(`"` + strings.Repeat(`line \"one\" of text\n\tmore`, 40_000) + `"`)
-	strs, _, err := jsonscan.New(body, 0).Long(nil, 4000)
+	strs, _, err := jsonscan.New(body, 0).LongStrings(nil, 4000)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -37,14 +37,14 @@ func BenchmarkShrink(b *testing.B) {
 				if fresh {
 					copy(body[1:], []byte{'a' + byte(i%26), 'a' + byte(i/26%26), 'a' + byte(i/676%26), 'a' + byte(i/17576%26)})
 				}
-				if s := r.Shrink(context.Background(), Doc{Tenant: "t", Body: body, Strings: strs}, DefaultPolicy()); s.Kept != 1 {
+				if s := r.Shrink(context.Background(), ShrinkRequest{Tenant: "t", Body: body, Strings: strs}, DefaultPolicy()); s.Recoverable != 1 {
 					b.Fatal(s.Err)
 				}
 			}
 		})
 	}
 	text := quote(issues(20_000))
-	if strs, _, err = jsonscan.New(text, 0).Long(nil, 4000); err != nil {
+	if strs, _, err = jsonscan.New(text, 0).LongStrings(nil, 4000); err != nil {
 		b.Fatal(err)
 	}
 	for _, asJSON := range []bool{false, true} {
@@ -54,7 +54,7 @@ func BenchmarkShrink(b *testing.B) {
 			b.SetBytes(int64(len(text)))
 			for i := 0; b.Loop(); i++ {
 				tenant := fmt.Sprintf("%d/%v", i, asJSON) // to whom it is new
-				if s := r.Shrink(context.Background(), Doc{Tenant: tenant, Body: text, Strings: strs}, p); s.Kept != 1 {
+				if s := r.Shrink(context.Background(), ShrinkRequest{Tenant: tenant, Body: text, Strings: strs}, p); s.Recoverable != 1 {
 					b.Fatal(s.Err)
 				}
 			}

@@ -14,37 +14,37 @@ import (
 	"github.com/ctxgate/ctxgate/state/memory"
 )
 
-// An id that the store lost is not given again: what is remembered of it is void.
-func TestLostOriginalsAreKeptAgain(t *testing.T) {
+// A receipt for an original that the store lost is void: the original is stored again.
+func TestLostOriginalsAreStoredAgain(t *testing.T) {
 	r, _ := open(t, nil)
-	texts, said := rawTexts(3)
-	first, err := r.KeepAll(t.Context(), "t", texts)
+	texts, decoded := rawTexts(3)
+	first, err := r.StoreAll(t.Context(), "t", texts)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for round := range 3 {
 		lost := first[round].ID
-		if err := r.store.Drop(t.Context(), r.keysOf("t").group(lost)); err != nil {
+		if err := r.store.Drop(t.Context(), r.keysOf("t").groupKey(lost)); err != nil {
 			t.Fatal(err)
 		}
-		if first[round].Holds(time.Now(), r.Epoch(t.Context())) {
-			t.Error("what is remembered of a lost text still holds")
+		if first[round].Valid(time.Now(), r.Epoch(t.Context())) {
+			t.Error("the receipt of a lost text is still valid")
 		}
-		again, err := r.KeepAll(t.Context(), "t", texts)
+		again, err := r.StoreAll(t.Context(), "t", texts)
 		if err != nil || again[round].ID != lost {
 			t.Fatalf("%v, %v", again, err)
 		}
 		for i, k := range again {
-			if got, err := fetch(t, r, "t", k.ID); err != nil || got != said[i] {
-				t.Errorf("round %d, text %d: %d bytes of %d, %v", round, i, len(got), len(said[i]), err)
+			if got, err := fetch(t, r, "t", k.ID); err != nil || got != decoded[i] {
+				t.Errorf("round %d, text %d: %d bytes of %d, %v", round, i, len(got), len(decoded[i]), err)
 			}
 		}
 	}
 }
 
-// At the cap, with a spare span that is shorter than anything is remembered for, no id is given that
-// the store has evicted.
-func TestEvictedOriginalsAreKeptAgain(t *testing.T) {
+// At the cap, with a spare time shorter than the usual lifetime of a receipt, no id of an evicted
+// original is returned.
+func TestEvictedOriginalsAreStoredAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := state.Default()
 		cfg.MaxBytes, cfg.Spare = 64<<10, unit.Duration(10*time.Second)
@@ -54,18 +54,18 @@ func TestEvictedOriginalsAreKeptAgain(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		texts, said := rawTexts(1)
+		texts, decoded := rawTexts(1)
 		for i := range 2000 { // others push it out again and again
 			if i%7 == 0 {
-				kept, err := r.KeepAll(t.Context(), "t", texts)
+				receipts, err := r.StoreAll(t.Context(), "t", texts)
 				if err != nil {
 					t.Fatal(err)
 				}
-				if got, err := fetch(t, r, "t", kept[0].ID); err != nil || got != said[0] {
+				if got, err := fetch(t, r, "t", receipts[0].ID); err != nil || got != decoded[0] {
 					t.Fatalf("after %d texts: %v", i, err)
 				}
 			}
-			if _, err := r.Keep(t.Context(), "t", fmt.Sprint(strings.Repeat("z", i%500), i), pruned); err != nil {
+			if _, err := r.StoreText(t.Context(), "t", fmt.Sprint(strings.Repeat("z", i%500), i), pruned); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(time.Duration(i%5) * 200 * time.Millisecond)
@@ -73,7 +73,7 @@ func TestEvictedOriginalsAreKeptAgain(t *testing.T) {
 	})
 }
 
-// A text that is large only by its escapes is in the store once.
+// A text that is large only because of its escapes is stored as one part.
 func TestEscapedTextIsStoredOnce(t *testing.T) {
 	var noise strings.Builder // that cannot be compressed
 	for i := range 200_000 {
@@ -87,7 +87,7 @@ func TestEscapedTextIsStoredOnce(t *testing.T) {
 	r, _ := open(t, nil)
 	_, s := shrink(t, r, "t", []byte(`"`+escaped.String()+`"`), DefaultPolicy())
 	once, err := r.Stat(t.Context())
-	if err != nil || s.Kept != 1 {
+	if err != nil || s.Recoverable != 1 {
 		t.Fatalf("%+v, %v", s, err)
 	}
 	plain, _ := open(t, nil)
@@ -101,27 +101,27 @@ func TestEscapedTextIsStoredOnce(t *testing.T) {
 	}
 }
 
-// Parts on their way to the store are taken from the caller's share of memory, a few parts at a
-// time however large the text, and given back. Where there is not so much, the text goes whole.
-func TestPartsAreTakenFromTheMemoryBudget(t *testing.T) {
+// Parts on their way to the store are reserved in the caller's memory scope, a few at a time however
+// large the text, and freed. Without memory the text goes whole.
+func TestPartsUseTheMemoryBudget(t *testing.T) {
 	r, _ := open(t, nil)
 	text := strings.Repeat("a line of a large file\n", 40<<20/23)
 	budget := membudget.New(8 * 4 * partSize)
 	scope := budget.Scope("caller")
-	ctx := membudget.With(t.Context(), scope)
-	if _, err := r.Keep(ctx, "t", text, pruned); err != nil {
+	ctx := membudget.NewContext(t.Context(), scope)
+	if _, err := r.StoreText(ctx, "t", text, pruned); err != nil {
 		t.Errorf("40 MiB in parts: %v", err)
 	}
 	body := quote(text[:5<<20])
 	full := membudget.New(4 << 20).Scope("caller")
-	if err := full.Take(1 << 19); err != nil {
+	if err := full.Reserve(1 << 19); err != nil {
 		t.Fatal(err)
 	}
-	_, kept := shrinkIn(membudget.With(t.Context(), full), t, r, body)
-	if kept.Whole != 1 || fault.KindOf(kept.Err) != fault.Full {
-		t.Errorf("without memory: %+v", kept)
+	_, got := shrinkIn(membudget.NewContext(t.Context(), full), t, r, body)
+	if got.PassedWhole != 1 || fault.KindOf(got.Err) != fault.Full {
+		t.Errorf("without memory: %+v", got)
 	}
 	if stats := budget.Stats(); stats.Held != 0 {
-		t.Errorf("%d bytes were not given back", stats.Held)
+		t.Errorf("%d bytes stay reserved", stats.Held)
 	}
 }

@@ -11,12 +11,12 @@ import (
 	"unicode/utf8"
 )
 
-// Range is a span of lines, first and last included, counted from 1.
+// Range is a range of lines, first and last included, counted from 1.
 type Range struct{ First, Last int }
 
 const maxLine = int(^uint(0) >> 1)
 
-// ParseRanges reads "10-20,35,90-" as a command line has it.
+// ParseRanges reads ranges as the command line has them: "10-20,35,90-".
 func ParseRanges(s string) ([]Range, error) {
 	var ranges []Range
 	for _, field := range strings.Split(s, ",") {
@@ -37,16 +37,16 @@ func ParseRanges(s string) ([]Range, error) {
 	return ranges, nil
 }
 
-// eachOnce divides ranges so that every line is in one of them only: the first that asks for it. The
-// order stays. It also gives the same lines as ranges in the order of the text that do not overlap.
-func eachOnce(ranges []Range) (asked []piece, covered []Range) {
+// splitOverlaps divides ranges so that every line is in one of them only: the first that asks for it.
+// The order stays. covered is the same lines as ranges in the order of the text that do not overlap.
+func splitOverlaps(ranges []Range) (asked []subrange, covered []Range) {
 	for _, r := range ranges {
 		from, _ := slices.BinarySearchFunc(covered, r.First, func(c Range, line int) int { return cmp.Compare(c.Last, line) })
 		to, next, union := from, r.First, r
 		for ; to < len(covered) && covered[to].First <= r.Last; to++ {
 			c := covered[to]
 			if next < c.First {
-				asked = append(asked, piece{Range{next, c.First - 1}, r})
+				asked = append(asked, subrange{Range{next, c.First - 1}, r})
 			}
 			union = Range{min(union.First, c.First), max(union.Last, c.Last)}
 			if next = c.Last + 1; c.Last == maxLine {
@@ -54,73 +54,76 @@ func eachOnce(ranges []Range) (asked []piece, covered []Range) {
 			}
 		}
 		if next <= r.Last && (to == from || covered[to-1].Last < r.Last) {
-			asked = append(asked, piece{Range{next, r.Last}, r})
+			asked = append(asked, subrange{Range{next, r.Last}, r})
 		}
 		covered = slices.Replace(covered, from, to, union)
 	}
 	return asked, covered
 }
 
-// piece is a part of a range that no earlier range has.
-type piece struct {
+// subrange is a part of a range that no earlier range has.
+type subrange struct {
 	Range
 	of Range
 }
 
-// lineReader collects lines of a text that comes in blocks. The text is read once, from the beginning,
-// while lines may be asked for in any order, so every piece has a buffer of its own. What they hold
-// together is bounded: when it is too much, the pieces that were asked for last lose their end.
+// lineReader collects ranges of lines. The text is read once, from the beginning, while lines may be
+// asked for in any order, so every subrange has a segment with its own buffer. The limit bounds what
+// they hold together: when it is too much, the segments that were asked for last are cut.
 type lineReader struct {
 	buffer
-	number, joined bool
+	withNumbers, joinLines bool
 
 	segments []segment // in the order asked
 	order    []int     // segments in the order of the text
 	at       int       // in order: the segment that the current line is in or before
-	last     int       // the last segment that is not given up
+	last     int       // the last segment that is not dropped
 	held     int       // bytes of all segments
-	cut      bool      // some was given up
+	isCut    bool      // a segment was cut or dropped
 
-	line  int  // the current one
-	begun bool // some of it was read
-	chars int  // characters read
-	steps int
+	line      int  // the current line
+	inLine    bool // a part of it was read
+	charsRead int
+	steps     int
 }
 
 type segment struct {
-	piece
-	text  []byte
-	start int // characters before it
+	subrange
+	text        []byte
+	charsBefore int // in the whole text
 }
 
-func newLineReader(buf buffer, w Wish) *lineReader {
-	ranges := w.Ranges
+func newLineReader(buf buffer, req ReadRequest) *lineReader {
+	ranges := req.Ranges
 	if len(ranges) == 0 {
 		ranges = []Range{{1, maxLine}}
 	}
-	asked, _ := eachOnce(ranges)
-	l := &lineReader{buffer: buf, number: w.Number, joined: w.Joined, line: 1, last: len(asked) - 1}
-	for i, p := range asked {
-		l.segments = append(l.segments, segment{piece: p})
+	asked, _ := splitOverlaps(ranges)
+	l := &lineReader{buffer: buf, withNumbers: req.LineNumbers, joinLines: req.JoinLines, line: 1, last: len(asked) - 1}
+	for i, s := range asked {
+		l.segments = append(l.segments, segment{subrange: s})
 		l.order = append(l.order, i)
 	}
 	slices.SortFunc(l.order, func(a, b int) int { return cmp.Compare(asked[a].First, asked[b].First) })
 	return l
 }
 
-// read reads a block. It ends with errEnough when nothing more is needed.
-func (l *lineReader) read(ctx context.Context, block []byte) error {
+func (l *lineReader) readBlock(ctx context.Context, block []byte) error {
 	for len(block) > 0 {
 		if l.steps++; l.steps%1024 == 0 && ctx.Err() != nil {
 			return ctx.Err()
 		}
-		l.advance()
+		l.nextSegment()
 		if l.at == len(l.order) {
 			return errEnough
 		}
 		i := l.order[l.at]
-		if n := l.segments[i].First - l.line; n > 0 {
-			block = l.skip(block, n)
+		if n := l.segments[i].First - l.line; n > 0 { // skip the lines before it
+			end, passed := skipLines(block, n)
+			l.line += passed
+			l.inLine = end > 0 && block[end-1] != '\n'
+			l.charsRead += utf8.RuneCount(block[:end])
+			block = block[end:]
 			continue
 		}
 		part := block
@@ -128,39 +131,30 @@ func (l *lineReader) read(ctx context.Context, block []byte) error {
 		if end >= 0 {
 			part = block[:end+1]
 		}
-		if err := l.add(i, part); err != nil {
+		if err := l.addPart(i, part); err != nil {
 			return err
 		}
 		block = block[len(part):]
-		if l.begun = end < 0; !l.begun {
+		if l.inLine = end < 0; !l.inLine {
 			l.line++
 		}
 	}
 	return nil
 }
 
-// advance goes to the segment that the current line is in or before. Segments that can get no more
-// are passed over.
-func (l *lineReader) advance() {
+// nextSegment moves to the segment that the current line is in or before, past those that can hold no
+// more.
+func (l *lineReader) nextSegment() {
 	for ; l.at < len(l.order); l.at++ {
 		i := l.order[l.at]
-		if full := i > l.last || l.cut && i == l.last; !full && l.segments[i].Last >= l.line {
+		if isFull := i > l.last || l.isCut && i == l.last; !isFull && l.segments[i].Last >= l.line {
 			return
 		}
 	}
 }
 
-// skip passes n line breaks, or as many as there are.
-func (l *lineReader) skip(block []byte, n int) (rest []byte) {
-	end, passed := passLines(block, n)
-	l.line += passed
-	l.begun = end > 0 && block[end-1] != '\n'
-	l.chars += utf8.RuneCount(block[:end])
-	return block[end:]
-}
-
-// passLines is where the line after n line breaks begins, and how many there were.
-func passLines(block []byte, n int) (end, passed int) {
+// skipLines returns where the line after n line breaks begins, and how many line breaks there were.
+func skipLines(block []byte, n int) (end, passed int) {
 	if have := bytes.Count(block, []byte{'\n'}); have < n {
 		return len(block), have
 	}
@@ -170,70 +164,65 @@ func passLines(block []byte, n int) (end, passed int) {
 	return end, passed
 }
 
-// add adds a part of the current line to a segment, with its number where the line begins.
-func (l *lineReader) add(i int, part []byte) error {
+// addPart adds a part of the current line to a segment, with the line's number where it begins. Over
+// the limit it cuts what was asked for last; one byte more than the limit stays, to show that there is
+// more.
+func (l *lineReader) addPart(i int, part []byte) error {
 	s := &l.segments[i]
 	before := len(s.text)
 	if before == 0 {
-		s.start = l.chars
+		s.charsBefore = l.charsRead
 	}
-	l.chars += utf8.RuneCount(part)
+	l.charsRead += utf8.RuneCount(part)
 	var err error
-	if l.number && !l.begun {
-		l.scratch = appendNumber(l.scratch[:0], l.line)
-		s.text, err = l.append(s.text, l.scratch...)
+	if l.withNumbers && !l.inLine {
+		l.scratch = appendLineNumber(l.scratch[:0], l.line)
+		s.text, err = l.appendTo(s.text, l.scratch...)
 	}
 	if err == nil {
-		s.text, err = l.append(s.text, part...)
+		s.text, err = l.appendTo(s.text, part...)
 	}
 	l.held += len(s.text) - before
-	l.trim()
-	return err
-}
-
-func appendNumber(dst []byte, n int) []byte {
-	return append(strconv.AppendInt(dst, int64(n), 10), "│ "...)
-}
-
-// trim gives up what was asked for last until the rest is within the limit. One byte more is kept, so
-// that it shows that there is more.
-func (l *lineReader) trim() {
 	if l.limit.Bytes == 0 {
-		return
+		return err
 	}
 	for excess := l.held - l.limit.Bytes - 1; excess > 0; excess = l.held - l.limit.Bytes - 1 {
-		l.cut = true
+		l.isCut = true
 		s := &l.segments[l.last]
 		n := min(excess, len(s.text))
 		s.text = s.text[:len(s.text)-n]
 		l.held -= n
 		if len(s.text) == 0 && l.last > 0 {
-			l.free(s.text)
+			l.scope.Free(int64(cap(s.text)))
 			s.text = nil
 			l.last--
 		}
 	}
+	return err
 }
 
-// finish is told that the text has ended. The empty line after a line break at the very end counts:
-// markers may name it. But unless lines are joined, as the pruner gives them, only who asks for it by
-// its number gets it: nobody takes it for a line.
-func (l *lineReader) finish() error {
-	l.advance()
+func appendLineNumber(dst []byte, n int) []byte {
+	return append(strconv.AppendInt(dst, int64(n), 10), "│ "...)
+}
+
+// finishText adds the line break of the last line. The empty line after a line break at the very end
+// counts: markers may name it. But unless lines are joined, as the pruner asks for them, it is
+// returned only when asked for by its number: no other reader takes it for a line.
+func (l *lineReader) finishText() error {
+	l.nextSegment()
 	if l.at == len(l.order) || l.segments[l.order[l.at]].First > l.line {
 		return nil
 	}
 	i := l.order[l.at]
 	of := l.segments[i].of
-	switch {
-	case l.begun, l.joined, l.line > 1 && (of.First == l.line || of.Last == l.line):
-		return l.add(i, lineBreak)
+	if l.inLine || l.joinLines || l.line > 1 && (of.First == l.line || of.Last == l.line) {
+		return l.addPart(i, lineBreak)
 	}
 	return nil
 }
 
-// result puts the segments together, as far as they fit.
-func (l *lineReader) result(chars int64) Reading {
+// result joins the segments, as far as they fit.
+func (l *lineReader) result(totalChars int64) ReadResult {
 	var all []byte
 	if len(l.segments) == 1 {
 		all = l.segments[0].text
@@ -243,59 +232,55 @@ func (l *lineReader) result(chars int64) Reading {
 			all = append(all, s.text...)
 		}
 	}
-	out := all
-	if l.joined {
-		out = bytes.TrimSuffix(out, []byte("\n"))
+	if out := l.withoutLastBreak(all); !l.isCut && l.limit.allowsText(out) {
+		return ReadResult{Text: out}
 	}
-	if !l.cut && l.limit.fits(out) {
-		return Reading{Text: out}
-	}
-	return l.shortened(all, int(chars))
+	return l.shortened(all, int(totalChars))
 }
 
-// shortened cuts after the last line that fits beside the note, or inside of the first.
-func (l *lineReader) shortened(all []byte, chars int) Reading {
-	room := l.limit.besideNote()
+// shortened cuts after the last line that leaves room for the hint, or inside the first line.
+func (l *lineReader) shortened(all []byte, totalChars int) ReadResult {
+	limit := l.limit.withoutHint()
 	used, usedChars := 0, 0
 	for i, s := range l.segments {
 		line := s.First
 		for rest := s.text; ; line++ {
 			end := bytes.IndexByte(rest, '\n') + 1
 			n := 0
-			if room.Chars > 0 {
+			if limit.Chars > 0 {
 				n = utf8.RuneCount(rest[:end])
 			}
-			if end > 0 && room.holds(used+end, usedChars+n) {
+			if end > 0 && limit.allows(used+end, usedChars+n) {
 				used, usedChars = used+end, usedChars+n
 				rest = rest[end:]
 				continue
 			}
-			if end == 0 && len(rest) == 0 && (i < l.last || i == l.last && !l.cut) {
+			if end == 0 && len(rest) == 0 && (i < l.last || i == l.last && !l.isCut) {
 				break // this segment is whole
 			}
 			if used > 0 {
-				return Reading{Text: l.ended(all[:used]), Rest: &Rest{Line: line, Lines: Range{line, min(s.Last, pastLast)}, More: len(l.segments) - i - 1}}
+				return ReadResult{Text: l.withoutLastBreak(all[:used]), Next: &Continuation{Line: line, NextLines: Range{line, min(s.Last, pastLast)}, MoreRanges: len(l.segments) - i - 1}}
 			}
-			return l.insideLine(s, chars)
+			text := s.text[:limit.prefixLen(s.text)]
+			next := s.charsBefore + charsOfLine(text, l.withNumbers, s.First) + 1
+			return ReadResult{Text: text, Next: &Continuation{Line: s.First, InsideLine: true, NextChars: Range{next, totalChars}}}
 		}
 	}
-	return Reading{Text: l.ended(all[:used])} // not reached: something did not fit
+	return ReadResult{Text: l.withoutLastBreak(all[:used])} // not reached: something did not fit
 }
 
-func (l *lineReader) ended(text []byte) []byte {
-	if l.joined {
+func (l *lineReader) withoutLastBreak(text []byte) []byte {
+	if l.joinLines {
 		return bytes.TrimSuffix(text, []byte("\n"))
 	}
 	return text
 }
 
-// insideLine cuts the first line of a segment.
-func (l *lineReader) insideLine(s segment, chars int) Reading {
-	text := s.text[:l.limit.besideNote().prefix(s.text)]
+// charsOfLine counts the characters of the beginning of a line, without its number.
+func charsOfLine(text []byte, hasNumber bool, line int) int {
 	number := 0
-	if l.number {
-		number = utf8.RuneCount(appendNumber(nil, s.First))
+	if hasNumber {
+		number = utf8.RuneCount(appendLineNumber(nil, line))
 	}
-	next := s.start + max(utf8.RuneCount(text)-number, 0) + 1
-	return Reading{Text: text, Rest: &Rest{Line: s.First, Inside: true, Chars: Range{next, chars}}}
+	return max(utf8.RuneCount(text)-number, 0)
 }

@@ -13,20 +13,20 @@ func from(servers ...string) Access {
 	return func(o Origin) bool { return strings.Contains(strings.Join(servers, " "), o.Server) }
 }
 
-// An original is read by who may call one of the places it came from, and unknown to anybody else.
+// A reader who may call one of an original's origins can read it; to any other it is unknown.
 func TestOriginsDecideWhoMayRead(t *testing.T) {
 	r, _ := open(t, nil)
-	id, err := r.Keep(t.Context(), "t", "text", Origin{"git", "show"})
+	id, err := r.StoreText(t.Context(), "t", "text", Origin{"git", "show"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, err = r.OpenFor(t.Context(), "t", id, from("files"))
-	_, never := r.OpenFor(t.Context(), "t", r.ID("t", "never kept"), from("files"))
-	if fault.KindOf(err) != fault.Unknown || fault.PublicOf(err) != fault.PublicOf(never) {
+	_, never := r.OpenFor(t.Context(), "t", r.ID("t", "never stored"), from("files"))
+	if fault.KindOf(err) != fault.UnknownHandle || fault.PublicOf(err) != fault.PublicOf(never) {
 		t.Errorf("%v; of one that never was %v", err, never)
 	}
 	// The same text from another server, through any of the ways in.
-	if _, err := r.KeepAll(t.Context(), "t", []Text{{Raw: [][]byte{[]byte("text")}, From: Origin{"files", "read"}}}); err != nil {
+	if _, err := r.StoreAll(t.Context(), "t", []StoreRequest{{Raw: [][]byte{[]byte("text")}, Origin: Origin{"files", "read"}}}); err != nil {
 		t.Fatal(err)
 	}
 	for _, who := range []string{"git", "files"} {
@@ -36,49 +36,49 @@ func TestOriginsDecideWhoMayRead(t *testing.T) {
 	}
 }
 
-// One request that has the same text of two tools names both.
+// A request with the same text from two tools stores both origins.
 func TestOriginsOfOneRequest(t *testing.T) {
 	r, _ := open(t, nil)
 	raw := [][]byte{[]byte("the same text")}
-	kept, err := r.KeepAll(t.Context(), "t", []Text{{Raw: raw, From: Origin{"a", "x"}}, {Raw: raw, From: Origin{"b", "y"}}, {Raw: raw, From: Origin{"a", "x"}}})
-	if err != nil || kept[0].ID != kept[1].ID || kept[2].ID != kept[1].ID {
-		t.Fatalf("%v, %v", kept, err)
+	receipts, err := r.StoreAll(t.Context(), "t", []StoreRequest{{Raw: raw, Origin: Origin{"a", "x"}}, {Raw: raw, Origin: Origin{"b", "y"}}, {Raw: raw, Origin: Origin{"a", "x"}}})
+	if err != nil || receipts[0].ID != receipts[1].ID || receipts[2].ID != receipts[1].ID {
+		t.Fatalf("%v, %v", receipts, err)
 	}
 	for _, who := range []string{"a", "b"} {
-		if _, err := r.OpenFor(t.Context(), "t", kept[0].ID, from(who)); err != nil {
+		if _, err := r.OpenFor(t.Context(), "t", receipts[0].ID, from(who)); err != nil {
 			t.Errorf("%s: %v", who, err)
 		}
 	}
 }
 
-// Sixteen origins are remembered. From the next one the text goes whole: nobody is shown an id that
-// they cannot use, nobody loses one, and other texts of the same reply are cut.
+// An original has at most sixteen origins. From a 17th the text goes whole: no reader gets an id that it
+// cannot use, none loses one, and other texts of the same reply are cut.
 func TestOriginsOverflow(t *testing.T) {
 	r, _ := open(t, nil)
 	text := strings.Repeat("the same page\n", 500)
 	body := quote(text)
-	cutFor := func(server string, body []byte) Shrunk {
-		strs, _, err := jsonscan.New(body, 0).Long(nil, 4000)
+	cutFor := func(server string, body []byte) ShrinkResult {
+		strs, _, err := jsonscan.New(body, 0).LongStrings(nil, 4000)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return r.Shrink(t.Context(), Doc{Tenant: "t", From: Origin{server, "get"}, Body: body, Strings: strs}, DefaultPolicy())
+		return r.Shrink(t.Context(), ShrinkRequest{Tenant: "t", Origin: Origin{server, "get"}, Body: body, Strings: strs}, DefaultPolicy())
 	}
 	for i := range maxOrigins {
-		if s := cutFor(fmt.Sprintf("server-%02d", i), body); s.Kept != 1 {
+		if s := cutFor(fmt.Sprintf("server-%02d", i), body); s.Recoverable != 1 {
 			t.Fatalf("origin %d: %+v", i, s)
 		}
 	}
 	both := []byte(`[` + string(body) + `,` + string(quote(strings.Repeat("another\n", 900))) + `]`)
-	if s := cutFor("one more", both); s.Whole != 1 || s.Kept != 1 || fault.KindOf(s.Err) != fault.Full {
+	if s := cutFor("one more", both); s.PassedWhole != 1 || s.Recoverable != 1 || fault.KindOf(s.Err) != fault.Full {
 		t.Errorf("from a seventeenth place: %+v", s)
 	}
 	raw := [][]byte{body[1 : len(body)-1]}
-	kept, err := r.KeepAll(t.Context(), "t", []Text{{Raw: raw, From: Origin{"one more", "get"}}, {Raw: [][]byte{[]byte("other")}, From: pruned}})
-	if err == nil || kept[0].ID != "" || kept[1].ID == "" {
-		t.Errorf("%v, %v", kept, err)
+	receipts, err := r.StoreAll(t.Context(), "t", []StoreRequest{{Raw: raw, Origin: Origin{"one more", "get"}}, {Raw: [][]byte{[]byte("other")}, Origin: pruned}})
+	if err == nil || receipts[0].ID != "" || receipts[1].ID == "" {
+		t.Errorf("%v, %v", receipts, err)
 	}
-	if _, err := r.OpenFor(t.Context(), "t", r.ID("t", text), from("one more")); fault.KindOf(err) != fault.Unknown {
+	if _, err := r.OpenFor(t.Context(), "t", r.ID("t", text), from("one more")); fault.KindOf(err) != fault.UnknownHandle {
 		t.Errorf("read by one whose text it never was: %v", err)
 	}
 	for i := range maxOrigins {

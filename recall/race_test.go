@@ -2,5 +2,5 @@
 
 package recall
 
-// slower is how much longer things take under the race detector, at most.
+// slower is the most by which the race detector slows things down.
 const slower = 20

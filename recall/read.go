@@ -4,160 +4,280 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
+	"github.com/ctxgate/ctxgate/fault"
+	"github.com/ctxgate/ctxgate/internal/linesearch"
 	"github.com/ctxgate/ctxgate/internal/membudget"
+	"github.com/ctxgate/ctxgate/jsonscan"
 )
 
-// How much of an original one call may read, whoever asks. ctxgate's own command line has no limits.
+// The limits of what one call may read of an original. ctxgate's own command line has no limits.
 const (
 	searchWork = 1 << 23 // units of linesearch: 8 MiB of plain text; tens of milliseconds at worst
 	maxRanges  = 2000    // of lines, in one call
-	noteRoom   = 200     // characters for the note that says how to read on
+	hintChars  = 200     // characters reserved for the hint how to read on
 	pastLast   = 999_999_999
 )
 
-// Limit bounds one reading. Zero stands for no limit.
-type Limit struct {
-	Bytes int   // of the text, line numbers and the note about the rest included
-	Chars int   // the same in characters
-	Work  int64 // of a search
+// ReadRequest asks for an original, or a part of it.
+type ReadRequest struct {
+	ID          string              // of the original, as the reader spelled it
+	Ranges      []Range             // lines, in this order; a line is returned once, where it is first asked for
+	Pattern     *linesearch.Pattern // only lines that match, within Ranges if there are any, in the order of the text
+	Chars       *Range              // characters instead of lines, counted from 1
+	LineNumbers bool                // put its number before each line
+	JoinLines   bool                // join lines by line breaks, instead of ending each with one
 }
 
-// Limit is the limit of a reading for a client. chars is the client's own limit; 0 where it has none.
-func (r *Recall) Limit(chars int) Limit {
-	return Limit{Bytes: int(r.cfg.ReadBytes), Chars: chars, Work: searchWork}
+var (
+	// ErrRange refuses ranges of lines that cannot exist.
+	ErrRange error = fault.New(fault.BadParams, "lines are counted from 1, and start_line is not after end_line")
+
+	errTooManyRanges = fault.New(fault.BadParams, "ranges: at most "+strconv.Itoa(maxRanges)+" in one call; join them, or ask again for the rest")
+)
+
+func badArgument(text string) error { return fault.New(fault.BadParams, text) }
+
+// ParseReadRequest reads the arguments of recover_text: prune_id, and those of ranges, pattern, chars
+// and include_line_numbers that are there. Its errors are of kind BadParams.
+func ParseReadRequest(args []byte) (req ReadRequest, err error) {
+	s := jsonscan.New(args, 0) // a model may have written anything
+	if _, err = s.Skip(); err == nil {
+		err = s.End()
+	}
+	var fields jsonscan.Fields
+	if err == nil {
+		fields, err = jsonscan.FieldsOf(args)
+	}
+	if err != nil {
+		return req, badArgument("arguments are missing, or no JSON object")
+	}
+	for _, f := range fields.All() {
+		value := f.Value.Of(args)
+		if string(value) == "null" { // some models leave an argument out this way
+			continue
+		}
+		switch f.Key {
+		case "prune_id":
+			req.ID = jsonscan.DecodeString(value)
+		case "include_line_numbers":
+			req.LineNumbers = string(value) == "true"
+		case "pattern":
+			req.Pattern, err = linesearch.Compile(jsonscan.DecodeString(value))
+		case "chars":
+			ranges, rangeErr := ParseRanges(jsonscan.DecodeString(value))
+			if rangeErr != nil || len(ranges) != 1 {
+				return req, badArgument("chars must be first-last, such as 2001-8000")
+			}
+			req.Chars = &ranges[0]
+		case "ranges":
+			req.Ranges, err = parseLineRanges(value)
+		default:
+			return req, badArgument("there is no argument " + strconv.Quote(fault.Clip(f.Key)))
+		}
+		if err != nil {
+			return req, err
+		}
+	}
+	if strings.TrimSpace(req.ID) == "" {
+		return req, badArgument("prune_id is missing")
+	}
+	return req, nil
 }
 
-// besideNote is what is left for the text when a note follows it.
-func (l Limit) besideNote() Limit {
+func parseLineRanges(raw []byte) ([]Range, error) {
+	var out []Range
+	err := jsonscan.EachElement(raw, jsonscan.Span{End: len(raw)}, func(s jsonscan.Span) error {
+		f, err := jsonscan.ReadFields(raw, s)
+		if err != nil {
+			return err
+		}
+		first, _ := f.Get("start_line")
+		last, _ := f.Get("end_line")
+		a, errA := strconv.Atoi(string(first))
+		b, errB := strconv.Atoi(string(last))
+		if errA != nil || errB != nil || a < 1 || b < a {
+			return ErrRange
+		}
+		out = append(out, Range{First: a, Last: b})
+		return CheckRangeCount(len(out))
+	})
+	if errors.Is(err, errTooManyRanges) {
+		return nil, err
+	}
+	if err != nil {
+		return nil, ErrRange
+	}
+	return out, nil
+}
+
+// CheckRangeCount refuses more ranges than one call may ask for, with an error of kind BadParams.
+func CheckRangeCount(n int) error {
+	if n > maxRanges {
+		return errTooManyRanges
+	}
+	return nil
+}
+
+// RecoverText answers a recover_text call: it returns what is asked for of an original that was stored
+// for the tenant and whose origin its reader may call, with a hint at the end where that is not all.
+// maxChars is the most characters of the answer; 0 for the configured limit alone. An original that is
+// not there is [ErrUnknown].
+func (r *Recall) RecoverText(ctx context.Context, tenant string, req ReadRequest, mayCall Access, maxChars int) ([]byte, error) {
+	original, err := r.OpenFor(ctx, tenant, req.ID, mayCall)
+	if err != nil {
+		return nil, err
+	}
+	got, err := original.Read(ctx, req, r.ReadLimit(maxChars))
+	if err != nil {
+		return nil, err
+	}
+	return got.TextWithHint(original.ID), nil
+}
+
+// ReadLimit bounds one read. Zero stands for no limit.
+type ReadLimit struct {
+	Bytes      int   // of the text, with line numbers and the hint
+	Chars      int   // the same in characters
+	SearchWork int64 // in units of linesearch
+}
+
+// ReadLimit is the limit of a read for a client. maxChars is the client's own limit; 0 for none.
+func (r *Recall) ReadLimit(maxChars int) ReadLimit {
+	return ReadLimit{Bytes: int(r.cfg.ReadBytes), Chars: maxChars, SearchWork: searchWork}
+}
+
+// withoutHint is the limit of the text when a hint follows it.
+func (l ReadLimit) withoutHint() ReadLimit {
 	if l.Bytes > 0 {
-		l.Bytes = max(l.Bytes-noteRoom, 1)
+		l.Bytes = max(l.Bytes-hintChars, 1)
 	}
 	if l.Chars > 0 {
-		l.Chars = max(l.Chars-noteRoom, 1)
+		l.Chars = max(l.Chars-hintChars, 1)
 	}
 	return l
 }
 
-func (l Limit) holds(bytes, chars int) bool {
+func (l ReadLimit) allows(bytes, chars int) bool {
 	return (l.Bytes == 0 || bytes <= l.Bytes) && (l.Chars == 0 || chars <= l.Chars)
 }
 
-func (l Limit) fits(text []byte) bool {
-	return l.holds(len(text), 0) && (l.Chars == 0 || len(text) <= l.Chars || utf8.RuneCount(text) <= l.Chars)
+func (l ReadLimit) allowsText(text []byte) bool {
+	return l.allows(len(text), 0) && (l.Chars == 0 || len(text) <= l.Chars || utf8.RuneCount(text) <= l.Chars)
 }
 
-// prefix is how many bytes of a text are within the limit, without splitting a character.
-func (l Limit) prefix(text []byte) int {
+// prefixLen is how many bytes of a text are within the limit, without splitting a character.
+func (l ReadLimit) prefixLen(text []byte) int {
 	if l.Bytes > 0 && len(text) > l.Bytes {
-		text = text[:wholeText(text[:l.Bytes])]
+		text = text[:wholeCharsLen(text[:l.Bytes])]
 	}
 	if l.Chars > 0 {
-		return skipText(text, l.Chars)
+		return charOffset(text, l.Chars)
 	}
 	return len(text)
 }
 
-// Reading is what was read of an original.
-type Reading struct {
+// ReadResult is what was read of an original.
+type ReadResult struct {
 	Text []byte
-	Rest *Rest // what is missing; nil when nothing is
+	Next *Continuation // what is missing; nil when nothing is
 }
 
-// Rest is what a reading left out of what was asked for, and how to ask for it.
-type Rest struct {
-	Line   int   // the first line that is missing, or that is not whole
-	Lines  Range // what to ask for next; unless Inside
-	More   int   // how many ranges come after that
-	Inside bool  // the cut is inside of a line: Chars is what to ask for next
-	Chars  Range
-	All    int64 // characters of the original
-	Search bool  // it was a search
-	Work   bool  // that took too long
+// Continuation says what a read left out of what was asked for, and how to ask for it.
+type Continuation struct {
+	Line         int   // the first line that is missing, or that is not whole
+	NextLines    Range // what to ask for next, unless InsideLine
+	MoreRanges   int   // ranges after NextLines
+	InsideLine   bool  // the text is cut inside a line: ask for NextChars
+	NextChars    Range
+	TotalChars   int64 // of the original
+	IsSearch     bool
+	WorkExceeded bool // the search took too long
 }
 
-// Note says in one line what is missing and how to ask for it.
-func (r *Rest) Note(id string) string {
+// Hint is one line that tells the reader what is missing and how to ask for it.
+func (c *Continuation) Hint(id string) string {
 	id = strings.TrimSpace(id)
 	var b strings.Builder
 	switch {
-	case r.Inside && r.Work:
+	case c.InsideLine && c.WorkExceeded:
 		fmt.Fprintf(&b, "[the search stopped in line %d, which is too long to be searched at once: read it with prune_id=%s chars=%d-%d, or search from start_line %d on]",
-			r.Line, id, r.Chars.First, r.Chars.Last, r.Line+1)
+			c.Line, id, c.NextChars.First, c.NextChars.Last, c.Line+1)
 		return b.String()
-	case r.Inside && r.Line > 0:
-		fmt.Fprintf(&b, "[cut inside line %d: ask for the rest with prune_id=%s chars=%d-%d]", r.Line, id, r.Chars.First, r.Chars.Last)
+	case c.InsideLine && c.Line > 0:
+		fmt.Fprintf(&b, "[cut inside line %d: ask for the rest with prune_id=%s chars=%d-%d]", c.Line, id, c.NextChars.First, c.NextChars.Last)
 		return b.String()
-	case r.Inside:
-		fmt.Fprintf(&b, "[cut after %d of %d characters: ask for the rest with prune_id=%s chars=%d-%d]", r.Chars.First-1, r.All, id, r.Chars.First, r.Chars.Last)
+	case c.InsideLine:
+		fmt.Fprintf(&b, "[cut after %d of %d characters: ask for the rest with prune_id=%s chars=%d-%d]", c.NextChars.First-1, c.TotalChars, id, c.NextChars.First, c.NextChars.Last)
 		return b.String()
-	case r.Work:
-		fmt.Fprintf(&b, "[the search stopped before line %d: search on with the same pattern, prune_id=%s", r.Line, id)
-	case r.Search:
-		fmt.Fprintf(&b, "[cut before line %d: search on with the same pattern, prune_id=%s", r.Line, id)
+	case c.WorkExceeded:
+		fmt.Fprintf(&b, "[the search stopped before line %d: search on with the same pattern, prune_id=%s", c.Line, id)
+	case c.IsSearch:
+		fmt.Fprintf(&b, "[cut before line %d: search on with the same pattern, prune_id=%s", c.Line, id)
 	default:
-		fmt.Fprintf(&b, "[cut before line %d: ask for the rest with prune_id=%s", r.Line, id)
+		fmt.Fprintf(&b, "[cut before line %d: ask for the rest with prune_id=%s", c.Line, id)
 	}
-	fmt.Fprintf(&b, ` ranges=[{"start_line":%d,"end_line":%d}]`, r.Lines.First, r.Lines.Last)
-	if r.More > 0 {
-		fmt.Fprintf(&b, ", then the %d ranges after it", r.More)
+	fmt.Fprintf(&b, ` ranges=[{"start_line":%d,"end_line":%d}]`, c.NextLines.First, c.NextLines.Last)
+	if c.MoreRanges > 0 {
+		fmt.Fprintf(&b, ", then the %d ranges after it", c.MoreRanges)
 	}
 	b.WriteString("]")
 	return b.String()
 }
 
-// Noted is the text, and after it, where something is missing, a line that says so.
-func (r Reading) Noted(id string) []byte {
-	if r.Rest == nil {
+// TextWithHint is the text, followed by the hint where something is missing.
+func (r ReadResult) TextWithHint(id string) []byte {
+	if r.Next == nil {
 		return r.Text
 	}
 	out := r.Text[:len(r.Text):len(r.Text)]
-	if n := len(out); n > 0 && (out[n-1] != '\n' || r.Rest.Inside) {
+	if n := len(out); n > 0 && (out[n-1] != '\n' || r.Next.InsideLine) {
 		out = append(out, '\n')
 	}
-	return append(out, r.Rest.Note(id)...)
+	return append(out, r.Next.Hint(id)...)
 }
 
-// errEnough ends the reading of an original of which no more is needed.
+// errEnough ends the read of an original of which no more is needed.
 var errEnough = errors.New("enough was read")
 
-// reader reads a text block by block. Blocks do not split characters.
-type reader interface {
-	read(ctx context.Context, block []byte) error
-	finish() error                 // the text has ended
-	result(allChars int64) Reading // allChars are those of the whole text
+// blockReader reads a text block by block. Blocks do not split characters.
+type blockReader interface {
+	readBlock(ctx context.Context, block []byte) error // errEnough when no more is needed
+	finishText() error                                 // the text has ended
+	result(totalChars int64) ReadResult                // totalChars is of the whole text
 }
 
-// Read reads what is wished for. What does not fit into the limit is left out, and said to be. The
-// memory is taken from the budget of the context, and held until its scope is released.
-func (o *Original) Read(ctx context.Context, w Wish, limit Limit) (Reading, error) {
-	scope := membudget.From(ctx)
-	working := 3 * min(o.Bytes, partSize) // the part as it is stored, and as it is read
-	if err := scope.Take(working); err != nil {
-		return Reading{}, err
+// Read reads what req asks for, up to the limit. Its memory comes from the budget of the context and
+// is held until its scope is released.
+func (o *Original) Read(ctx context.Context, req ReadRequest, limit ReadLimit) (ReadResult, error) {
+	scope := membudget.FromContext(ctx)
+	working := 3 * min(o.Bytes, partSize) // a part, stored and decompressed
+	if err := scope.Reserve(working); err != nil {
+		return ReadResult{}, err
 	}
-	defer scope.Give(working)
-	r := w.reader(buffer{scope: scope, limit: limit})
-	err := o.blocks(ctx, func(block []byte) error { return r.read(ctx, block) })
+	defer scope.Free(working)
+	r := newBlockReader(buffer{scope: scope, limit: limit}, req)
+	err := o.eachBlock(ctx, func(block []byte) error { return r.readBlock(ctx, block) })
 	if err == nil {
-		err = r.finish()
+		err = r.finishText()
 	}
 	if err != nil && !errors.Is(err, errEnough) {
-		return Reading{}, err
+		return ReadResult{}, err
 	}
 	return r.result(o.Chars), nil
 }
 
-func (w Wish) reader(buf buffer) reader {
+func newBlockReader(buf buffer, req ReadRequest) blockReader {
 	switch {
-	case w.Chars != nil:
-		return &charReader{buffer: buf, first: w.Chars.First, last: w.Chars.Last}
-	case w.Pattern != nil:
-		return newSearcher(buf, w)
-	case len(w.Ranges) > 0 || w.Number:
-		return newLineReader(buf, w)
+	case req.Chars != nil:
+		return &charReader{buffer: buf, first: req.Chars.First, last: req.Chars.Last}
+	case req.Pattern != nil:
+		return newLineSearcher(buf, req)
+	case len(req.Ranges) > 0 || req.LineNumbers:
+		return newLineReader(buf, req)
 	}
 	return &charReader{buffer: buf, first: 1, last: maxLine}
 }
@@ -166,26 +286,26 @@ func (w Wish) reader(buf buffer) reader {
 type charReader struct {
 	buffer
 	first, last int
-	at          int // characters passed
+	passed      int // characters
 	out         []byte
-	over        bool
+	exceeds     bool // the limit
 }
 
-func (c *charReader) read(_ context.Context, block []byte) error {
-	if c.at < c.first-1 {
-		if n := utf8.RuneCount(block); n <= c.first-1-c.at {
-			c.at += n
+func (c *charReader) readBlock(_ context.Context, block []byte) error {
+	if c.passed < c.first-1 {
+		if n := utf8.RuneCount(block); n <= c.first-1-c.passed {
+			c.passed += n
 			return nil
 		}
-		skipped := c.first - 1 - c.at
-		block = block[skipText(block, skipped):]
-		c.at += skipped
+		skipped := c.first - 1 - c.passed
+		block = block[charOffset(block, skipped):]
+		c.passed += skipped
 	}
 	if c.last != maxLine {
-		block = block[:skipText(block, c.last-c.at)]
-		c.at += utf8.RuneCount(block)
+		block = block[:charOffset(block, c.last-c.passed)]
+		c.passed += utf8.RuneCount(block)
 	}
-	// A little more than may be given, so that it shows that there is more.
+	// A little more than the limit, to find out whether there is more.
 	if c.limit.Bytes > 0 {
 		block = block[:min(len(block), c.limit.Bytes+utf8.UTFMax-len(c.out))]
 	}
@@ -193,52 +313,51 @@ func (c *charReader) read(_ context.Context, block []byte) error {
 		block = block[:min(len(block), (c.limit.Chars+1)*utf8.UTFMax-len(c.out))]
 	}
 	var err error
-	if c.out, err = c.append(c.out, block...); err != nil {
+	if c.out, err = c.appendTo(c.out, block...); err != nil {
 		return err
 	}
-	if c.over = !c.limit.fits(c.out); c.over || c.at >= c.last {
+	if c.exceeds = !c.limit.allowsText(c.out); c.exceeds || c.passed >= c.last {
 		return errEnough
 	}
 	return nil
 }
 
-func (c *charReader) finish() error { return nil }
+func (c *charReader) finishText() error { return nil }
 
-func (c *charReader) result(all int64) Reading {
-	if !c.over {
-		return Reading{Text: c.out}
+func (c *charReader) result(totalChars int64) ReadResult {
+	if !c.exceeds {
+		return ReadResult{Text: c.out}
 	}
-	c.out = c.out[:c.limit.besideNote().prefix(c.out)]
-	return Reading{Text: c.out, Rest: &Rest{Inside: true, All: all, Chars: Range{c.first + utf8.RuneCount(c.out), min(c.last, int(all))}}}
+	c.out = c.out[:c.limit.withoutHint().prefixLen(c.out)]
+	next := Range{c.first + utf8.RuneCount(c.out), min(c.last, int(totalChars))}
+	return ReadResult{Text: c.out, Next: &Continuation{InsideLine: true, TotalChars: totalChars, NextChars: next}}
 }
 
-// buffer is memory that is taken from a budget.
+// buffer allocates output from a memory budget.
 type buffer struct {
 	scope   *membudget.Scope
-	limit   Limit
+	limit   ReadLimit
 	scratch []byte // for line numbers
 }
 
-// append appends to a slice that grows only by append.
-func (b *buffer) append(dst []byte, more ...byte) ([]byte, error) {
+// appendTo appends to a slice that grows only by appendTo.
+func (b *buffer) appendTo(dst []byte, more ...byte) ([]byte, error) {
 	if need := len(dst) + len(more); need > cap(dst) {
 		size := max(need, 2*cap(dst), 512)
-		if err := b.scope.Take(int64(size)); err != nil {
+		if err := b.scope.Reserve(int64(size)); err != nil {
 			return dst, err
 		}
 		old := cap(dst)
 		dst = append(make([]byte, 0, size), dst...)
-		b.scope.Give(int64(old))
+		b.scope.Free(int64(old))
 	}
 	return append(dst, more...), nil
 }
 
-func (b *buffer) free(text []byte) { b.scope.Give(int64(cap(text))) }
-
 var lineBreak = []byte("\n")
 
-// skipText is where the first n characters of a text end.
-func skipText(text []byte, n int) int {
+// charOffset is where the first n characters of a text end.
+func charOffset(text []byte, n int) int {
 	at := 0
 	for ; n > 0 && at < len(text); n-- {
 		_, size := utf8.DecodeRune(text[at:])

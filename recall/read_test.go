@@ -17,23 +17,23 @@ import (
 	"github.com/ctxgate/ctxgate/internal/membudget"
 )
 
-// readText reads a text that comes in blocks of about so many bytes.
-func readText(t testing.TB, text string, block int, w Wish, limit Limit) Reading {
+// readText reads a text in blocks of about block bytes.
+func readText(t testing.TB, text string, block int, w ReadRequest, limit ReadLimit) ReadResult {
 	t.Helper()
-	r := w.reader(buffer{limit: limit})
+	r := newBlockReader(buffer{limit: limit}, w)
 	var err error
 	for rest := []byte(text); len(rest) > 0 && err == nil; {
 		n := min(block, len(rest))
 		if n < len(rest) {
-			if n = wholeText(rest[:n]); n == 0 {
+			if n = wholeCharsLen(rest[:n]); n == 0 {
 				_, n = utf8.DecodeRune(rest)
 			}
 		}
-		err = r.read(context.Background(), slices.Clone(rest[:n]))
+		err = r.readBlock(context.Background(), slices.Clone(rest[:n]))
 		rest = rest[n:]
 	}
 	if err == nil {
-		err = r.finish()
+		err = r.finishText()
 	}
 	if err != nil && !errors.Is(err, errEnough) {
 		t.Fatal(err)
@@ -50,11 +50,11 @@ func pattern(t testing.TB, expr string) *linesearch.Pattern {
 	return p
 }
 
-// plainly is what a wish is for, done in the simplest way.
-func plainly(text string, w Wish, expr string) string {
+// readSimply is the reference implementation of a read without limits.
+func readSimply(text string, w ReadRequest, expr string) string {
 	lines := strings.Split(text, "\n")
 	number := func(n int, line string) string {
-		if w.Number {
+		if w.LineNumbers {
 			line = fmt.Sprintf("%d│ %s", n, line)
 		}
 		return line + "\n"
@@ -74,7 +74,7 @@ func plainly(text string, w Wish, expr string) string {
 			}
 		}
 		return b.String()
-	case len(w.Ranges) == 0 && !w.Number:
+	case len(w.Ranges) == 0 && !w.LineNumbers:
 		return text
 	}
 	ranges := w.Ranges
@@ -89,13 +89,13 @@ func plainly(text string, w Wish, expr string) string {
 			}
 			given[n] = true
 			phantom := n == len(lines) && lines[n-1] == ""
-			if phantom && !w.Joined && (text == "" || r.First != n && r.Last != n) {
+			if phantom && !w.JoinLines && (text == "" || r.First != n && r.Last != n) {
 				continue
 			}
 			b.WriteString(number(n, lines[n-1]))
 		}
 	}
-	if w.Joined {
+	if w.JoinLines {
 		return strings.TrimSuffix(b.String(), "\n")
 	}
 	return b.String()
@@ -110,7 +110,7 @@ var anyLines = rapid.Custom(func(t *rapid.T) string {
 	return text
 })
 
-var anyWish = rapid.Custom(func(t *rapid.T) (w askedFor) {
+var anyRequest = rapid.Custom(func(t *rapid.T) (w askedFor) {
 	line := rapid.IntRange(1, 45)
 	for range rapid.IntRange(0, 6).Draw(t, "ranges") {
 		a, b := line.Draw(t, "first"), line.Draw(t, "last")
@@ -119,7 +119,7 @@ var anyWish = rapid.Custom(func(t *rapid.T) (w askedFor) {
 		}
 		w.Ranges = append(w.Ranges, Range{min(a, b), max(a, b)})
 	}
-	w.Number = rapid.Bool().Draw(t, "number")
+	w.LineNumbers = rapid.Bool().Draw(t, "number")
 	switch rapid.IntRange(0, 4).Draw(t, "how") {
 	case 0:
 		w.expr = rapid.SampledFrom([]string{"", "o", "^a", "é$", "x{30}", "r{2}|字"}).Draw(t, "pattern")
@@ -128,7 +128,7 @@ var anyWish = rapid.Custom(func(t *rapid.T) (w askedFor) {
 		a := rapid.IntRange(1, 2000).Draw(t, "char")
 		w.Chars = &Range{a, a + rapid.IntRange(0, 2000).Draw(t, "chars")}
 	case 2:
-		if w.Joined = true; len(w.Ranges) == 0 {
+		if w.JoinLines = true; len(w.Ranges) == 0 {
 			w.Ranges = []Range{{1, 3}}
 		}
 	}
@@ -136,74 +136,73 @@ var anyWish = rapid.Custom(func(t *rapid.T) (w askedFor) {
 })
 
 type askedFor struct {
-	Wish
+	ReadRequest
 	expr string
 }
 
-// Without limits, a reading gives what is asked for, however the text is parted into blocks.
-func TestReadingGivesWhatIsAskedFor(t *testing.T) {
+// Without limits, a read returns what is asked for, whatever the blocks.
+func TestReadReturnsWhatIsAskedFor(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		text, w := anyLines.Draw(rt, "text"), anyWish.Draw(rt, "wish")
-		want := plainly(text, w.Wish, w.expr)
-		got := readText(t, text, rapid.SampledFrom([]int{1, 2, 7, 64, 1 << 20}).Draw(rt, "block"), w.Wish, Limit{})
-		if string(got.Text) != want || got.Rest != nil {
-			rt.Fatalf("got %q, want %q; %+v", got.Text, want, got.Rest)
+		text, w := anyLines.Draw(rt, "text"), anyRequest.Draw(rt, "request")
+		want := readSimply(text, w.ReadRequest, w.expr)
+		got := readText(t, text, rapid.SampledFrom([]int{1, 2, 7, 64, 1 << 20}).Draw(rt, "block"), w.ReadRequest, ReadLimit{})
+		if string(got.Text) != want || got.Next != nil {
+			rt.Fatalf("got %q, want %q; %+v", got.Text, want, got.Next)
 		}
 	})
 }
 
-// With limits, no reading exceeds them, and asking on as each says gives, put together, what was asked
-// for.
-func TestReadingOnGivesAllThatWasAskedFor(t *testing.T) {
+// With limits, no read exceeds them, and following the hints returns, joined, what was asked for.
+func TestContinuationsReturnEverything(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		text, w := anyLines.Draw(rt, "text"), anyWish.Draw(rt, "wish")
-		limit := Limit{Bytes: rapid.IntRange(noteRoom+60, 3000).Draw(rt, "bytes")}
+		text, w := anyLines.Draw(rt, "text"), anyRequest.Draw(rt, "request")
+		limit := ReadLimit{Bytes: rapid.IntRange(hintChars+60, 3000).Draw(rt, "bytes")}
 		if rapid.Bool().Draw(rt, "byChars") {
-			limit.Chars = rapid.IntRange(noteRoom+60, 2000).Draw(rt, "limit")
+			limit.Chars = rapid.IntRange(hintChars+60, 2000).Draw(rt, "limit")
 		}
 		block := rapid.SampledFrom([]int{3, 64, 1 << 20}).Draw(rt, "block")
 		var asked []Range
 		if asked = w.Ranges; w.Pattern != nil {
-			_, asked = eachOnce(w.Ranges)
+			_, asked = splitOverlaps(w.Ranges)
 		}
-		want, all := plainly(text, w.Wish, w.expr), ""
+		want, all := readSimply(text, w.ReadRequest, w.expr), ""
 		for n := 0; ; n++ {
-			got := readText(t, text, block, w.Wish, limit)
-			noted := got.Noted("prn_0123456789abcdefghjkmnpqrs")
+			got := readText(t, text, block, w.ReadRequest, limit)
+			noted := got.TextWithHint("prn_0123456789abcdefghjkmnpqrs")
 			if n > 2000 || len(noted) > limit.Bytes || limit.Chars > 0 && utf8.RuneCount(noted) > limit.Chars {
 				rt.Fatalf("reading %d: %d bytes, %d characters of %+v: %q", n, len(noted), utf8.RuneCount(noted), limit, noted)
 			}
 			all += string(got.Text)
-			if got.Rest == nil {
+			if got.Next == nil {
 				break
 			}
-			if got.Rest.Inside && w.Chars == nil && (len(w.Ranges) > 0 || w.Number || w.Pattern != nil) {
+			if got.Next.InsideLine && w.Chars == nil && (len(w.Ranges) > 0 || w.LineNumbers || w.Pattern != nil) {
 				// What follows are characters, not what was asked for. It begins where the cut is.
-				rest := plainly(text, Wish{Chars: &got.Rest.Chars}, "")
+				rest := readSimply(text, ReadRequest{Chars: &got.Next.NextChars}, "")
 				line, _, _ := strings.Cut(rest, "\n")
 				if !strings.HasPrefix(want, all+line) {
 					rt.Fatalf("%q and %q are no beginning of %q", all, line, want)
 				}
 				return
 			}
-			if got.Rest.Inside {
-				w.Wish = Wish{Chars: &got.Rest.Chars}
+			if got.Next.InsideLine {
+				w.ReadRequest = ReadRequest{Chars: &got.Next.NextChars}
 				continue
 			}
-			if w.Joined && len(got.Text) >= 0 {
+			if w.JoinLines && len(got.Text) >= 0 {
 				all += "\n"
 			}
-			if got.Rest.More == 0 && w.Pattern == nil {
+			if got.Next.MoreRanges == 0 && w.Pattern == nil {
 				asked = nil
-			} else if pieces, covered := eachOnce(asked); w.Pattern != nil {
-				asked = covered[max(len(covered)-got.Rest.More, 0):]
+			} else if pieces, covered := splitOverlaps(asked); w.Pattern != nil {
+				asked = covered[max(len(covered)-got.Next.MoreRanges, 0):]
 			} else {
 				asked = nil
-				for _, p := range pieces[len(pieces)-got.Rest.More:] {
+				for _, p := range pieces[len(pieces)-got.Next.MoreRanges:] {
 					asked = append(asked, p.Range)
 				}
 			}
-			w.Ranges = append([]Range{got.Rest.Lines}, asked...)
+			w.Ranges = append([]Range{got.Next.NextLines}, asked...)
 			asked = w.Ranges
 		}
 		if all != want {
@@ -212,31 +211,31 @@ func TestReadingOnGivesAllThatWasAskedFor(t *testing.T) {
 	})
 }
 
-// A search that ends for its work, where what it found fits only without a note, does not send its reader
-// back to where it began.
-func TestSearchThatStopsMakesProgress(t *testing.T) {
-	limit := Limit{Bytes: 2000, Work: 20_000}
-	found := "found " + strings.Repeat("x", limit.Bytes-noteRoom)
+// A search that hits its work limit, when what it found leaves no room for the hint, does not send its
+// reader back to where it began.
+func TestStoppedSearchMakesProgress(t *testing.T) {
+	limit := ReadLimit{Bytes: 2000, SearchWork: 20_000}
+	found := "found " + strings.Repeat("x", limit.Bytes-hintChars)
 	text := "first\n" + found + "\n" + strings.Repeat(strings.Repeat("y", 99)+"\n", 1000)
-	w := Wish{Pattern: pattern(t, "f[aeiou]und")}
+	w := ReadRequest{Pattern: pattern(t, "f[aeiou]und")}
 	got := readText(t, text, 1<<20, w, limit)
-	if got.Rest == nil {
+	if got.Next == nil {
 		t.Fatalf("the search was not stopped: %d bytes", len(got.Text))
 	}
-	if len(got.Noted("prn_0123456789abcdefghjkmnpqrs")) > limit.Bytes {
+	if len(got.TextWithHint("prn_0123456789abcdefghjkmnpqrs")) > limit.Bytes {
 		t.Errorf("%d bytes and a note", len(got.Text))
 	}
-	if !got.Rest.Inside || !strings.HasPrefix(found, string(got.Text)) || len(got.Text) < 1000 {
-		t.Fatalf("got %q, and %+v", got.Text, got.Rest)
+	if !got.Next.InsideLine || !strings.HasPrefix(found, string(got.Text)) || len(got.Text) < 1000 {
+		t.Fatalf("got %q, and %+v", got.Text, got.Next)
 	}
-	rest := plainly(text, Wish{Chars: &got.Rest.Chars}, "")
+	rest := readSimply(text, ReadRequest{Chars: &got.Next.NextChars}, "")
 	if !strings.HasPrefix(rest, found[len(got.Text):]+"\n") {
 		t.Errorf("it goes on with %.50q", rest)
 	}
 }
 
-// Each line is in one piece, the first range that asks for it; no piece is empty.
-func TestEachLineIsGivenOnce(t *testing.T) {
+// Each line is in one subrange, of the first range that asks for it; no subrange is empty.
+func TestSplitOverlapsReturnsEachLineOnce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		line := rapid.OneOf(rapid.IntRange(1, 30), rapid.Just(maxLine), rapid.Just(maxLine-1))
 		var ranges []Range
@@ -244,10 +243,10 @@ func TestEachLineIsGivenOnce(t *testing.T) {
 			a, b := line.Draw(t, "a"), line.Draw(t, "b")
 			ranges = append(ranges, Range{min(a, b), max(a, b)})
 		}
-		asked, covered := eachOnce(ranges)
+		asked, covered := splitOverlaps(ranges)
 		for _, n := range []int{1, 2, 3, 5, 8, 13, 15, 21, 29, 30, 31, maxLine - 1, maxLine} {
 			first := slices.IndexFunc(ranges, func(r Range) bool { return r.First <= n && n <= r.Last })
-			var in []piece
+			var in []subrange
 			for _, p := range asked {
 				if p.First > p.Last {
 					t.Fatalf("%v of %v", p, ranges)
@@ -271,20 +270,20 @@ func TestEachLineIsGivenOnce(t *testing.T) {
 	})
 }
 
-// The memory of a reading is taken from the budget, and refused when there is none left; what was
-// taken is given back with the scope.
-func TestReadingTakesFromTheBudget(t *testing.T) {
+// A read reserves its memory in the budget and is refused when none is left; releasing the scope frees
+// it.
+func TestReadUsesTheMemoryBudget(t *testing.T) {
 	r, _ := open(t, nil)
 	text := strings.Repeat("a line of text to keep\n", 1<<18) // 6 MB
-	id, err := r.Keep(t.Context(), "t", text, Origin{})
+	id, err := r.StoreText(t.Context(), "t", text, Origin{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for total, want := range map[int64]bool{8 << 20: false, 64 << 20: true} {
 		budget := membudget.New(total)
-		scope := budget.Scope("somebody")
-		ctx := membudget.With(t.Context(), scope)
-		got, err := r.Answer(ctx, "t", Wish{ID: id, Number: true}, anything, 0)
+		scope := budget.Scope("client")
+		ctx := membudget.NewContext(t.Context(), scope)
+		got, err := r.RecoverText(ctx, "t", ReadRequest{ID: id, LineNumbers: true}, anyOrigin, 0)
 		if (err == nil) != want || err != nil && fault.KindOf(err) != fault.Full {
 			t.Errorf("with %d bytes: %d, %v", total, len(got), err)
 		}
@@ -297,10 +296,10 @@ func TestReadingTakesFromTheBudget(t *testing.T) {
 	}
 }
 
-// A reading ends when its context does, wherever it is.
-func TestReadingEndsWithItsContext(t *testing.T) {
+// A read ends when its context does, at any point.
+func TestReadEndsWithItsContext(t *testing.T) {
 	r, _ := open(t, nil)
-	id, err := r.Keep(t.Context(), "t", strings.Repeat("\n", 3<<20), Origin{})
+	id, err := r.StoreText(t.Context(), "t", strings.Repeat("\n", 3<<20), Origin{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -310,8 +309,8 @@ func TestReadingEndsWithItsContext(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	for _, w := range []Wish{{}, {Number: true}, {Chars: &Range{1 << 20, 2 << 20}}, {Pattern: pattern(t, "x")}, {Ranges: []Range{{9, 1 << 20}}}} {
-		if got, err := o.Read(ctx, w, r.Limit(0)); !errors.Is(err, context.Canceled) {
+	for _, w := range []ReadRequest{{}, {LineNumbers: true}, {Chars: &Range{1 << 20, 2 << 20}}, {Pattern: pattern(t, "x")}, {Ranges: []Range{{9, 1 << 20}}}} {
+		if got, err := o.Read(ctx, w, r.ReadLimit(0)); !errors.Is(err, context.Canceled) {
 			t.Errorf("%+v: %d bytes, %v", w, len(got.Text), err)
 		}
 	}

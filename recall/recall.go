@@ -1,31 +1,31 @@
-// Package recall makes text fit and loses nothing. [Recall.Shrink] takes a reply's long
-// strings, keeps each original, and only then gives the edits that shorten them;
-// [Recall.Open] gives an original back, byte for byte. It is the only writer of originals.
+// Package recall shortens text without losing any of it. [Recall.Shrink] stores the original of each
+// long string of a reply and only then returns the edits that shorten it; [Recall.Open] gives an
+// original back, byte for byte, and [Recall.RecoverText] answers a recover_text call. No other package
+// writes originals.
 //
-// Path through the files: recall.go holds the words, shrink.go is the straight line of one
-// reply, cut.go is one text to shorten, focus.go cuts one to the lines that a reader looks for,
-// shorten.go one that is shown again and again,
-// json.go finds the texts of a reply that is read as JSON, keep.go puts originals into the store,
-// plain.go keeps texts that somebody else cuts, made.go knows the texts that were made here, recent.go remembers which of them were kept lately,
-// note.go keeps notes about conversations, open.go reads originals back, answer.go is what a model
-// asks for of one, read.go reads that much of it and no more, lines.go by line and search.go by
-// pattern, seal.go derives the keys and seals what is stored, handle.go is the id a model sees.
+// Path through the files: recall.go has the configuration; shrink.go shortens one reply, or plans the
+// same for a text that is shown again and again; cut.go cuts one text with the reducers of its policy;
+// structured.go finds the texts of a tool result; store.go stores texts and remembers which are stored;
+// original.go is how an original is stored and opened; calls.go says which calls it came from, and list.go lists them; keys.go has ids, keys and encryption; read.go
+// reads a part of an original, lines.go by line, search.go by pattern; records.go stores small values
+// for conversations.
 //
 // Invariants:
-//   - Kept before cut: a string is shortened only after the store acknowledged its original.
-//     When the store does not, the string goes through whole.
+//   - Stored before cut: a string is shortened only after the store acknowledged its original.
 //   - Deterministic: an id is a keyed hash of tenant and text, so the same text has the same id
 //     on every turn, in every process, on every replica that shares the secret.
-//   - A handle is not a credential: an original is found and unsealed only under the tenant it
-//     was kept for, and one of another tenant is as unknown as one that never was.
-//   - Cut once: text that this gateway shortened is recognised when it comes by again, because
-//     the store remembers having made it; text that merely looks like it is not.
+//   - An id is not a credential: an original is found and decrypted only under the tenant it was
+//     stored for; to another tenant it is as unknown as an id that never existed.
+//   - Cut once: the store remembers each text that this gateway shortened, so it is not cut again;
+//     a text that merely looks like one is.
 //   - Consistent: what a result says in content and again in structuredContent is cut alike and
-//     under one id, or, when it cannot be kept, not at all.
-//   - Read in bounds: what is read back is cut at a limit while it is written, its memory is taken
-//     from the budget of the request, and the work of a search is counted.
-//   - Bounded: the bytes on their way to the store never exceed spill_bytes, however many
-//     replies come at once; a string that would have to wait longer than keep_timeout goes whole.
+//     under one id, or, when it cannot be stored, not at all.
+//   - Bounded: bytes on their way to the store never exceed spill_bytes; a string that would wait
+//     longer than keep_timeout goes whole. What is read back is cut at a limit as it is written, its
+//     memory comes from the request's budget, and the work of a search is counted.
+//
+// When the store is down, texts go whole (passWhole in shrink.go), reads fail with the store's error,
+// and receipts stay valid for a few minutes (Epoch in store.go).
 package recall
 
 import (
@@ -37,30 +37,30 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
-	"github.com/ctxgate/ctxgate/internal/lately"
+	"github.com/ctxgate/ctxgate/internal/gencache"
 	"github.com/ctxgate/ctxgate/internal/unit"
 	"github.com/ctxgate/ctxgate/state"
 )
 
-// MinSecret is the fewest bytes a root secret may have.
-const MinSecret = 32
+// MinSecretBytes is the shortest root secret.
+const MinSecretBytes = 32
 
-// Config says whether and how originals are kept.
+// Config says whether and how originals are stored.
 type Config struct {
-	// Keep the original of everything that is cut, so that it can be read back. Default true;
-	// with false, cuts are final.
+	// Store the original of everything that is cut, so that it can be read back. Default true; with false,
+	// cuts are final.
 	Enabled bool `key:"enabled"`
 
-	// The longest one reply may wait for its originals to be kept; a duration. Over it, the
-	// text is sent on whole. Default 10s. Zero is refused.
+	// How long one reply may wait until its originals are stored; a duration. After that the text is sent
+	// uncut. Default 10s. Must be positive.
 	KeepTimeout unit.Duration `key:"keep_timeout"`
 
-	// The most bytes that may be on their way to the store at once; a size. Replies beyond it
-	// wait their turn. Default 64MiB; at least 4MiB.
+	// The most bytes of originals that may wait for the store at once; a size. Further replies wait.
+	// Default 64MiB; at least 4MiB.
 	SpillBytes unit.Bytes `key:"spill_bytes"`
 
-	// The most that recover_text gives at once, line numbers included; a size. What is longer ends
-	// with a line that says how to ask for the rest. Default 8MiB; at least 4KiB.
+	// The most bytes that recover_text returns at once, line numbers included; a size. A longer answer
+	// ends with a line that says how to ask for the rest. Default 8MiB; at least 4KiB.
 	ReadBytes unit.Bytes `key:"read_bytes"`
 }
 
@@ -84,41 +84,44 @@ func (c Config) Validate() []error {
 	return problems
 }
 
-// minRead leaves room for some text beside the note that says how to read on.
+// minRead leaves room for some text beside the hint how to read on.
 const minRead = 4 << 10
 
 // minSpill lets one part of the largest original through.
 const minSpill = 4 * partSize
 
-// Recall keeps originals and gives them back.
+// Recall stores originals and gives them back.
 type Recall struct {
 	store *state.Store
 	root  []byte
 	cfg   Config
 	spill *semaphore.Weighted
-	codec *codec
 
-	recent  *recent
-	places  *lately.Map[noteName, *place]
-	keys    sync.Map // tenantKeys by tenant
-	derived atomic.Int64
+	compressor  *compressor
+	receipts    *receiptCache
+	recordSlots *gencache.Cache[recordName, *recordSlot]
+	keys        sync.Map     // tenantKeys by tenant
+	derived     atomic.Int64 // how many were added to keys since it was cleared
 }
 
 // New makes a Recall over a store. The secret is the root of every id and key: all replicas
 // that share a store need the same.
 func New(store *state.Store, secret []byte, cfg Config) (*Recall, error) {
-	if len(secret) < MinSecret {
+	if len(secret) < MinSecretBytes {
 		return nil, errors.New("recall: the secret must have at least 32 bytes")
 	}
-	codec, err := newCodec()
+	compressor, err := newCompressor()
 	if err != nil {
 		return nil, err
 	}
-	return &Recall{store: store, root: secret, cfg: cfg, spill: semaphore.NewWeighted(int64(cfg.SpillBytes)), codec: codec, recent: newRecent(store.AckAge()), places: lately.NewMap[noteName, *place](mostPlaces)}, nil
+	return &Recall{
+		store: store, root: secret, cfg: cfg, spill: semaphore.NewWeighted(int64(cfg.SpillBytes)), compressor: compressor,
+		receipts: newReceiptCache(store.AckLifetime()), recordSlots: gencache.New[recordName, *recordSlot](recordSlotsSize),
+	}, nil
 }
 
-// Enabled says whether anything is kept at all.
+// Enabled says whether originals are stored at all.
 func (r *Recall) Enabled() bool { return r.cfg.Enabled }
 
-// Stat says how much is kept.
+// Stat says how much is stored.
 func (r *Recall) Stat(ctx context.Context) (state.Stat, error) { return r.store.Stat(ctx) }

@@ -10,53 +10,52 @@ import (
 	"github.com/ctxgate/ctxgate/internal/linesearch"
 )
 
-// searcher collects the lines that match a pattern of a text that comes in blocks.
-type searcher struct {
+// lineSearcher collects the lines of a text that match a pattern.
+type lineSearcher struct {
 	buffer
-	search *linesearch.Search
-	number bool
-	within []Range // in the order of the text; they do not overlap
-	at     int     // the one of them that the current line is in or before
+	matcher     *linesearch.Matcher
+	withNumbers bool
+	ranges      []Range // to search, in the order of the text; they do not overlap
+	at          int     // the range that the current line is in or before
 
-	out      []byte
-	outChars int
-	safe     int // how much of out fits beside a note
-	resume   int // the first line of those after it
+	out       []byte
+	outChars  int
+	beforeCut int // bytes of out that leave room for a hint
+	resume    int // the first line after those
 
-	line    int
-	begun   bool // some of the current line was read, and is at the end of out
-	start   int  // where it begins there
-	chars   int  // characters before the current line, until a line matches
-	current int  // characters of the current line
-	first   int  // characters before the first line that matched
-	matched bool // some line did
-	done    int  // lines that were searched to their end
+	line        int
+	inLine      bool // a part of the current line was read, and is at the end of out
+	lineStart   int  // where the line begins in out
+	charsBefore int  // characters before the current line, counted until a line matches
+	lineChars   int  // characters of the current line
+	matchStart  int  // characters before the first line that matched
+	hasMatch    bool // some line matched
+	linesDone   int  // lines searched to their end
 
-	rest *Rest
+	next *Continuation
 }
 
-func newSearcher(buf buffer, w Wish) *searcher {
-	s := &searcher{buffer: buf, search: linesearch.New(w.Pattern, buf.limit.Work), number: w.Number, within: []Range{{1, maxLine}}, line: 1}
-	if len(w.Ranges) > 0 {
-		_, s.within = eachOnce(w.Ranges)
+func newLineSearcher(buf buffer, req ReadRequest) *lineSearcher {
+	s := &lineSearcher{buffer: buf, matcher: linesearch.NewMatcher(req.Pattern, buf.limit.SearchWork), withNumbers: req.LineNumbers, ranges: []Range{{1, maxLine}}, line: 1}
+	if len(req.Ranges) > 0 {
+		_, s.ranges = splitOverlaps(req.Ranges)
 	}
 	return s
 }
 
-// read reads a block. It ends with errEnough when nothing more is needed.
-func (s *searcher) read(ctx context.Context, block []byte) error {
+func (s *lineSearcher) readBlock(ctx context.Context, block []byte) error {
 	for len(block) > 0 {
-		for s.at < len(s.within) && s.within[s.at].Last < s.line {
+		for s.at < len(s.ranges) && s.ranges[s.at].Last < s.line {
 			s.at++
 		}
-		if s.at == len(s.within) {
+		if s.at == len(s.ranges) {
 			return errEnough
 		}
-		if n := s.within[s.at].First - s.line; n > 0 {
-			end, passed := passLines(block, n)
+		if n := s.ranges[s.at].First - s.line; n > 0 {
+			end, passed := skipLines(block, n)
 			s.line += passed
-			s.count(block[:end])
-			s.chars, s.current = s.chars+s.current, 0
+			s.countChars(block[:end])
+			s.charsBefore, s.lineChars = s.charsBefore+s.lineChars, 0
 			block = block[end:]
 			continue
 		}
@@ -65,7 +64,7 @@ func (s *searcher) read(ctx context.Context, block []byte) error {
 		if end >= 0 {
 			part = block[:end]
 		}
-		if err := s.feed(ctx, part, end >= 0); err != nil {
+		if err := s.searchPart(ctx, part, end >= 0); err != nil {
 			return err
 		}
 		block = block[min(len(part)+1, len(block)):]
@@ -73,155 +72,152 @@ func (s *searcher) read(ctx context.Context, block []byte) error {
 	return nil
 }
 
-// feed reads a part of a line, or all of it.
-func (s *searcher) feed(ctx context.Context, part []byte, last bool) error {
-	if !s.begun {
-		s.search.Begin()
-		s.start = len(s.out)
+// searchPart reads a part of a line, or all of it.
+func (s *lineSearcher) searchPart(ctx context.Context, part []byte, isLast bool) error {
+	if !s.inLine {
+		s.matcher.StartLine()
+		s.lineStart = len(s.out)
 	}
-	if err := s.search.Feed(ctx, part); errors.Is(err, linesearch.ErrWork) {
-		return s.stop()
+	if err := s.matcher.Feed(ctx, part); errors.Is(err, linesearch.ErrWorkLimit) {
+		return s.stopAtWorkLimit()
 	} else if err != nil {
 		return err
 	}
-	s.count(part)
-	if last {
+	s.countChars(part)
+	if isLast {
 		return s.endLine(part)
 	}
-	if !s.begun {
-		s.begun = true
+	if !s.inLine {
+		s.inLine = true
 		if err := s.addNumber(); err != nil {
 			return err
 		}
 	}
-	return s.add(part)
+	return s.addOutput(part)
 }
 
-func (s *searcher) addNumber() error {
-	if !s.number {
+func (s *lineSearcher) addNumber() error {
+	if !s.withNumbers {
 		return nil
 	}
-	s.scratch = appendNumber(s.scratch[:0], s.line)
-	return s.add(s.scratch)
+	s.scratch = appendLineNumber(s.scratch[:0], s.line)
+	return s.addOutput(s.scratch)
 }
 
-// add adds to the output as much as may be given, and one byte more, which shows that it does not fit.
-func (s *searcher) add(part []byte) (err error) {
+// addOutput adds as much as the limit allows, and one byte more, to show that there is more.
+func (s *lineSearcher) addOutput(part []byte) (err error) {
 	if s.limit.Bytes > 0 {
 		part = part[:min(len(part), max(s.limit.Bytes+1-len(s.out), 0))]
 	}
-	s.out, err = s.append(s.out, part...)
+	s.out, err = s.appendTo(s.out, part...)
 	return err
 }
 
-// count counts characters as long as it is of use: where the first line begins that matches.
-func (s *searcher) count(text []byte) {
-	if !s.matched && !s.search.Matched() {
-		s.current += utf8.RuneCount(text)
+// countChars counts only until a line matches: the count says where that line begins.
+func (s *lineSearcher) countChars(text []byte) {
+	if !s.hasMatch && !s.matcher.Matched() {
+		s.lineChars += utf8.RuneCount(text)
 	}
 }
 
-// endLine takes the line if it matches. part is its end.
-func (s *searcher) endLine(part []byte) error {
-	begun := s.begun
-	s.begun = false
-	s.done++
-	if !s.search.End() {
-		s.out = s.out[:s.start]
-	} else if err := s.take(part, begun); err != nil {
+// endLine adds the line to the output if it matches. part is its end.
+func (s *lineSearcher) endLine(part []byte) error {
+	hasNumber := s.inLine
+	s.inLine = false
+	s.linesDone++
+	if !s.matcher.EndLine() {
+		s.out = s.out[:s.lineStart]
+	} else if err := s.addMatch(part, hasNumber); err != nil {
 		return err
 	}
-	s.chars, s.current = s.chars+s.current+1, 0
+	s.charsBefore, s.lineChars = s.charsBefore+s.lineChars+1, 0
 	s.line++
 	return nil
 }
 
-// take adds the current line, or ends the reading when it does not fit.
-func (s *searcher) take(part []byte, begun bool) error {
-	if !s.matched {
-		s.matched, s.first = true, s.chars
+// addMatch adds the current line, and ends the read when it does not fit.
+func (s *lineSearcher) addMatch(part []byte, hasNumber bool) error {
+	if !s.hasMatch {
+		s.hasMatch, s.matchStart = true, s.charsBefore
 	}
-	if !begun {
+	if !hasNumber {
 		if err := s.addNumber(); err != nil {
 			return err
 		}
 	}
-	if err := s.add(part); err != nil {
+	if err := s.addOutput(part); err != nil {
 		return err
 	}
-	if err := s.add(lineBreak); err != nil {
+	if err := s.addOutput(lineBreak); err != nil {
 		return err
 	}
 	if s.limit.Chars > 0 {
-		s.outChars += utf8.RuneCount(s.out[s.start:])
+		s.outChars += utf8.RuneCount(s.out[s.lineStart:])
 	}
 	switch {
-	case s.limit.besideNote().holds(len(s.out), s.outChars):
-		s.safe, s.resume = len(s.out), 0
+	case s.limit.withoutHint().allows(len(s.out), s.outChars):
+		s.beforeCut, s.resume = len(s.out), 0
 		return nil
 	case s.resume == 0:
 		s.resume = s.line
 	}
-	if s.limit.holds(len(s.out), s.outChars) {
+	if s.limit.allows(len(s.out), s.outChars) {
 		return nil
 	}
-	return s.overflow()
+	return s.stopAtSizeLimit()
 }
 
-// overflow ends the reading before the first line that does not fit beside the note, or inside of it
-// when there is none before.
-func (s *searcher) overflow() error {
-	s.rest = &Rest{Line: s.resume, Search: true}
-	if s.safe > 0 {
-		s.rest.Lines, s.rest.More = s.from(s.resume)
-		s.out = s.out[:s.safe]
+// stopAtSizeLimit ends the read before the first line that leaves no room for the hint, or inside
+// that line when none was before it.
+func (s *lineSearcher) stopAtSizeLimit() error {
+	s.next = &Continuation{Line: s.resume, IsSearch: true}
+	if s.beforeCut > 0 {
+		s.next.NextLines, s.next.MoreRanges = s.rangesFrom(s.resume)
+		s.out = s.out[:s.beforeCut]
 		return errEnough
 	}
-	s.out = s.out[:s.limit.besideNote().prefix(s.out)]
-	number := 0
-	if s.number {
-		number = utf8.RuneCount(appendNumber(nil, s.resume))
-	}
-	s.rest.Inside = true
-	s.rest.Chars.First = s.first + max(utf8.RuneCount(s.out)-number, 0) + 1
+	s.out = s.out[:s.limit.withoutHint().prefixLen(s.out)]
+	s.next.InsideLine = true
+	s.next.NextChars.First = s.matchStart + charsOfLine(s.out, s.withNumbers, s.resume) + 1
 	return errEnough
 }
 
-// stop ends the reading where the work was too much.
-func (s *searcher) stop() error {
-	s.rest = &Rest{Line: s.line, Search: true, Work: true}
-	s.out = s.out[:s.start]
-	if s.done > 0 {
-		s.rest.Lines, s.rest.More = s.from(s.line)
+// stopAtWorkLimit ends the read before the line at which the search took too much work, or inside it
+// when it is the first.
+func (s *lineSearcher) stopAtWorkLimit() error {
+	s.next = &Continuation{Line: s.line, IsSearch: true, WorkExceeded: true}
+	s.out = s.out[:s.lineStart]
+	if s.linesDone > 0 {
+		s.next.NextLines, s.next.MoreRanges = s.rangesFrom(s.line)
 		return errEnough
 	}
-	s.rest.Inside = true
-	s.rest.Chars.First = s.chars + 1
+	s.next.InsideLine = true
+	s.next.NextChars.First = s.charsBefore + 1
 	return errEnough
 }
 
-// from is the range to ask for next to go on at a line, and how many follow it.
-func (s *searcher) from(line int) (Range, int) {
-	at := slices.IndexFunc(s.within, func(r Range) bool { return line <= r.Last })
-	return Range{line, min(s.within[at].Last, pastLast)}, len(s.within) - at - 1
+// rangesFrom returns the range to ask for next to go on at a line, and how many follow it.
+func (s *lineSearcher) rangesFrom(line int) (Range, int) {
+	at := slices.IndexFunc(s.ranges, func(r Range) bool { return line <= r.Last })
+	return Range{line, min(s.ranges[at].Last, pastLast)}, len(s.ranges) - at - 1
 }
 
-func (s *searcher) finish() error {
-	if s.begun {
+func (s *lineSearcher) finishText() error {
+	if s.inLine {
 		return s.endLine(nil)
 	}
 	return nil
 }
 
-func (s *searcher) result(chars int64) Reading {
-	if s.rest == nil {
-		return Reading{Text: s.out}
+func (s *lineSearcher) result(totalChars int64) ReadResult {
+	if s.next == nil {
+		return ReadResult{Text: s.out}
 	}
-	if s.rest.Work && !s.limit.besideNote().holds(len(s.out), s.outChars) {
-		_ = s.overflow() // what was found does not fit beside the note about the rest
+	if s.next.WorkExceeded && !s.limit.withoutHint().allows(len(s.out), s.outChars) {
+		_ = s.stopAtSizeLimit() // what was found leaves no room for the hint
 	}
-	if s.rest.Inside {
-		s.rest.Chars.Last = int(chars)
+	if s.next.InsideLine {
+		s.next.NextChars.Last = int(totalChars)
 	}
-	return Reading{Text: s.out, Rest: s.rest}
+	return ReadResult{Text: s.out, Next: s.next}
 }

@@ -8,35 +8,38 @@ import (
 	"runtime/debug"
 	"slices"
 
+	"github.com/ctxgate/ctxgate/clients"
+	"github.com/ctxgate/ctxgate/internal/membudget"
 	"github.com/ctxgate/ctxgate/internal/unit"
 	"github.com/ctxgate/ctxgate/jsonscan"
 	"github.com/ctxgate/ctxgate/reduce"
 	"github.com/ctxgate/ctxgate/state"
 )
 
-// Policy is how one reply's strings are cut.
+// Policy is how the strings of a reply are cut.
 type Policy struct {
 	reduce.Mask `key:",inline"`
 
-	// Follow the marker with a line that names the id under which the original can be read
-	// back. Default true; with false the output is the bare marker.
+	// Add a line after the marker that names the id of the original. Default true; with false the output
+	// is the bare marker.
 	RecoverLine bool `key:"recover_line"`
 
-	// When the store refuses an original, a string of more bytes than this is cut all the same,
-	// for good, and counted as unrecoverable; a size. Default 0: never, such a string is sent on
-	// whole.
+	// When the store does not accept an original, a string of more bytes than this is cut nevertheless,
+	// finally, and counted as unrecoverable; a size. Default 0: such a string is always sent uncut.
 	HardLimit unit.Bytes `key:"hard_limit_bytes"`
 
-	// Shorten a text that is itself JSON as JSON, so that what is left still parses: to at most
-	// max_chars characters, by leaving whole elements out of the middle of its arrays (head_chars
-	// and tail_chars give the proportion of what stays of them). One string element in their
-	// place says how many are missing and how to read them back. A structuredContent that says
-	// the same loses the same elements, without an element that its schema would refuse; where
-	// no marker can stand in it, _meta["ctxgate/cut"] of the result tells. Text that is not JSON,
-	// or cannot be made to fit, is cut as any other. Default false: every string longer than
-	// max_chars is cut by itself, wherever it stands, and structuredContent is not otherwise
-	// shortened.
+	// Shorten a text that is JSON as JSON, so that the rest still parses: to at most max_chars characters,
+	// by leaving whole elements out of the middle of its arrays (head_chars and tail_chars give the
+	// proportion of the remaining start and end). One string element in their place says how many are
+	// missing and how to read them back. The same elements are left out of a structuredContent with the
+	// same data, without that string element if its schema would not allow it; if no marker fits,
+	// _meta["ctxgate/cut"] of the result says so. Text that is not JSON, or cannot be shortened to fit, is
+	// cut as any other. Default false: every string longer than max_chars is cut by itself, wherever it
+	// is, and structuredContent is not shortened otherwise.
 	JSON bool `key:"json"`
+
+	// Which reducer shortens a string, and its parameters; no configuration key.
+	reduce.Choice
 }
 
 // DefaultPolicy is the contract's.
@@ -45,83 +48,93 @@ func DefaultPolicy() Policy { return Policy{Mask: reduce.DefaultMask(), RecoverL
 // Validate lists every problem; each text begins with the key it is about.
 func (p Policy) Validate() []error { return p.Mask.Validate() }
 
-// Doc is a reply to shrink: whose it is, where it came from, the whole message, and the strings
-// in it that may be too long.
-type Doc struct {
+// ShrinkRequest is a reply to shrink.
+type ShrinkRequest struct {
 	Tenant  string
-	From    Origin
-	Body    []byte
-	Strings []jsonscan.Str
-	Focus   *Focus // what is looked for in it; nil when nobody said
+	Origin  Origin         // where the reply came from
+	CallID  string         // the client's id of the call that it answers, "" if it gave none
+	Body    []byte         // the whole message
+	Strings []jsonscan.Str // the strings of Body that may be too long
+
+	Limit clients.Result  // the largest tool result that the client passes to its model; zero for none
+	Whole []jsonscan.Span // places that are never cut, for Limit; Strings has none in them
 }
 
-// Shrunk is what came of one reply's strings.
-type Shrunk struct {
-	Edits []jsonscan.Edit // to splice into the body; none means: send it as it came
+// ShrinkResult is what became of the strings of a reply.
+type ShrinkResult struct {
+	Edits []jsonscan.Edit // to splice into the body; none when it goes as it came
 
-	Chars int64 // characters left out
-	Kept  int   // texts cut whose originals can be read back
-	Whole int   // texts sent whole because their originals could not be kept
-	Lost  int   // texts cut for good: over the hard limit, or with recall off
-	Known int   // texts that were cut before, and are not cut again
-	Err   error // why originals could not be kept, for the log
+	CharsCut      int64 // characters left out
+	Recoverable   int   // texts cut whose originals can be read back
+	PassedWhole   int   // texts sent whole because their originals could not be stored
+	Unrecoverable int   // texts cut for good: over the hard limit, or with recall disabled
+	AlreadyCut    int   // texts that this gateway shortened before, and does not cut again
+	Err           error // why originals could not be stored, for the log
 }
 
-// Shrink keeps the original of every text of d that p cuts, and gives the edits that cut them.
-// It never fails: what cannot be kept stays as it is, and a mistake of ours costs the saving, not
-// the reply.
-func (r *Recall) Shrink(ctx context.Context, d Doc, p Policy) (s Shrunk) {
-	if len(d.Strings) == 0 && !p.JSON {
+// Shrink stores the original of every text that p cuts, and returns the edits that cut them.
+// It never fails: a text whose original cannot be stored stays whole, and after a panic the whole
+// reply does.
+func (r *Recall) Shrink(ctx context.Context, req ShrinkRequest, p Policy) (s ShrinkResult) {
+	limited := r.cfg.Enabled && !req.Limit.IsZero() && mayExceed(req.Body, req.Limit, len(req.Strings))
+	if len(req.Strings) == 0 && !p.JSON && !limited {
 		return s
 	}
 	defer func() {
 		if p := recover(); p != nil {
-			s = Shrunk{Whole: len(d.Strings), Err: fmt.Errorf("masking panicked: %v\n%s", p, debug.Stack())}
+			s = ShrinkResult{PassedWhole: len(req.Strings), Err: fmt.Errorf("masking panicked: %v\n%s", p, debug.Stack())}
 		}
 	}()
 	if !r.cfg.Enabled {
-		for c := range p.cuts(d, p.masker(d)) { // lines that nobody can read back are not left out
-			s.Lost++
-			s.add(c, "")
+		p.Choice = p.WithoutRecovery()
+		for c := range p.cuts(req, p.cutFunc(ctx, req.Body)) {
+			s.Unrecoverable++
+			s.addEdits(c, "")
 		}
-		s.sort()
+		s.sortEdits()
 		return s
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.cfg.KeepTimeout.D())
 	defer cancel()
-	k := keeper{r: r, reserved: r.newReservation(ctx), keys: r.keysOf(d.Tenant), doc: d, policy: p, out: &s}
-	defer k.reserved.release()
-	cutter := p.masker(d)
-	if d.Focus != nil {
-		cutter = p.byLines(ctx, d)
+	var blocks *cut
+	// To find out what fits, the shortened reply is built and measured. Without memory for that the policy alone cuts.
+	if scope := membudget.FromContext(ctx); limited && scope.Reserve(int64(len(req.Body))) == nil {
+		fitting := p.fitTo(ctx, req)
+		p, req.Strings, blocks = fitting.policy, fitting.strings, fitting.blocks
+		scope.Free(int64(len(req.Body)))
 	}
-	for c := range p.cuts(d, cutter) {
-		k.keep(ctx, c)
+	w := cutWriter{r: r, reserved: r.newReservation(ctx), keys: r.keysOf(req.Tenant), req: req, policy: p, out: &s}
+	defer w.reserved.releaseAll()
+	for c := range p.cuts(req, p.cutFunc(ctx, req.Body)) {
+		w.addCut(ctx, c)
 	}
-	k.flush(ctx)
+	if blocks != nil {
+		w.addCut(ctx, *blocks)
+	}
+	w.flush(ctx)
 	if s.Err == nil {
-		s.Err = k.crowded
+		s.Err = w.tooManyOrigins
 	}
-	s.sort()
+	s.sortEdits()
 	return s
 }
 
-func (s *Shrunk) add(c cut, id string) {
+func (s *ShrinkResult) addEdits(c cut, id string) {
 	s.Edits = append(s.Edits, c.edits(id)...)
-	s.Chars += int64(c.left)
+	s.CharsCut += int64(c.charsCut)
 }
 
-func (s *Shrunk) sort() {
+func (s *ShrinkResult) sortEdits() {
 	slices.SortFunc(s.Edits, func(a, b jsonscan.Edit) int { return a.Start - b.Start })
 }
 
-// cuts are what p shortens in d, in no order.
-func (p Policy) cuts(d Doc, each cutter) iter.Seq[cut] {
+// cuts are what p shortens in a reply, in no particular order.
+func (p Policy) cuts(req ShrinkRequest, each cutFunc) iter.Seq[cut] {
 	if p.JSON {
-		return p.jsonCuts(d, each)
+		return p.jsonCuts(req, each)
 	}
 	return func(yield func(cut) bool) {
-		for _, str := range d.Strings {
+		for _, str := range req.Strings {
 			if c, ok := each(str); ok && !yield(c) {
 				return
 			}
@@ -129,108 +142,160 @@ func (p Policy) cuts(d Doc, each cutter) iter.Seq[cut] {
 	}
 }
 
-// keeper gathers the originals of one reply, so that many small ones cost the store one write.
-type keeper struct {
+// cutWriter collects the originals of one reply, so that many small ones cost the store one write.
+type cutWriter struct {
 	r      *Recall
 	keys   tenantKeys
-	doc    Doc
+	req    ShrinkRequest
 	policy Policy
-	out    *Shrunk
+	out    *ShrinkResult
 
-	pending  []pendingCut
-	items    []state.Item
-	reserved reservation
-	crowded  error // why some texts were not kept, though the store works
+	pending        []pendingCut
+	items          []state.Item
+	reserved       reservation
+	tooManyOrigins error // set when a text was not stored for that reason, though the store works
 }
 
 type pendingCut struct {
 	cut
-	id string // "" when the line is not shown
+	id string // to show in the marker; "" without a recover line
 }
 
-// keep prepares one cut; flush makes it real. After a failure the rest of the reply is not
-// tried: the store that refused one will refuse the next, and the client is waiting.
-func (k *keeper) keep(ctx context.Context, c cut) {
-	if k.out.Err != nil {
-		k.unkept(c)
+// addCut prepares one cut; flush stores its original and applies it. After a failure the rest of
+// the reply is not tried: a store that refused one original refuses the next, and the client waits.
+func (w *cutWriter) addCut(ctx context.Context, c cut) {
+	if w.out.Err != nil {
+		w.passWhole(c)
 		return
 	}
 	first := c.parts[0]
-	// A store that cannot tell cannot keep it either.
-	if known, _ := k.r.isOurs(ctx, k.keys, first.text(k.doc.Body)); known {
-		k.out.Known++
+	// An error is ignored: a store that cannot answer cannot store the original either.
+	if known, _ := w.r.isShortened(ctx, w.keys, first.chunks(w.req.Body)); known {
+		w.out.AlreadyCut++
 		return
 	}
-	put := func() error { k.flush(ctx); return k.out.Err }
-	if err := k.reserved.take(ctx, first.Len(), put); err != nil {
-		k.fail(ctx, err, c)
+	flush := func() error { w.flush(ctx); return w.out.Err }
+	if err := w.reserved.reserve(ctx, first.Len(), flush); err != nil {
+		w.storeFailed(ctx, err, c)
 		return
 	}
-	o := newOriginal(k.keys, first.text(k.doc.Body), first.Len(), c.chars)
-	shown := o.id
-	if !k.policy.RecoverLine && c.bare == nil {
-		shown = ""
+	o := newOriginal(w.keys, first.chunks(w.req.Body), first.Len(), c.chars)
+	shownID := o.id
+	if !w.policy.RecoverLine && !c.needsID {
+		shownID = ""
 	}
 	for _, p := range c.parts {
-		o.made = append(o.made, k.keys.madeKey(hash128(k.keys.made, p.left(k.doc.Body, shown))))
+		o.shortened = append(o.shortened, w.keys.shortenedKey(hash128(w.keys.shortened, p.shortenedChunks(w.req.Body, shownID))))
 	}
 	// A result often says the same twice, as content and as structuredContent.
-	items := k.keys.madeItems(o)
-	if !slices.ContainsFunc(k.items, func(i state.Item) bool { return i.Key == k.keys.group(o.id) }) {
+	items := w.keys.shortenedItems(o)
+	if !slices.ContainsFunc(w.items, func(i state.Item) bool { return i.Key == w.keys.groupKey(o.id) }) {
 		var err error
-		items, err = k.r.items(ctx, k.keys, o, k.doc.From)
-		if errors.Is(err, errOrigins) { // of this text alone
-			k.crowded = err
-			k.unkept(c)
+		items, err = w.r.originalItems(ctx, w.keys, o, Call{Origin: w.req.Origin, ID: w.req.CallID})
+		if errors.Is(err, errTooManyOrigins) { // concerns this text alone
+			w.tooManyOrigins = err
+			w.passWhole(c)
 			return
 		}
 		if err != nil {
-			k.fail(ctx, err, c)
+			w.storeFailed(ctx, err, c)
 			return
 		}
 	}
-	k.pending = append(k.pending, pendingCut{c, shown})
-	k.items = append(k.items, items...)
-	if k.reserved.held >= partSize {
-		k.flush(ctx)
+	w.pending = append(w.pending, pendingCut{c, shownID})
+	w.items = append(w.items, items...)
+	if w.reserved.held >= partSize {
+		w.flush(ctx)
 	}
 }
 
-// flush puts what was gathered and, once that is acknowledged, makes the cuts.
-func (k *keeper) flush(ctx context.Context) {
-	err := k.out.Err
-	if err == nil && len(k.items) > 0 {
-		err = k.r.store.Put(ctx, k.items...)
+// flush stores what was collected and, once the store has acknowledged it, applies the cuts.
+func (w *cutWriter) flush(ctx context.Context) {
+	err := w.out.Err
+	if err == nil && len(w.items) > 0 {
+		err = w.r.store.Put(ctx, w.items...)
 	}
-	k.reserved.release()
-	for _, p := range k.pending {
+	w.reserved.releaseAll()
+	for _, p := range w.pending {
 		if err != nil {
-			k.out.Err = err
-			k.unkept(p.cut)
+			w.out.Err = err
+			w.passWhole(p.cut)
 			continue
 		}
-		k.out.Kept++
-		k.out.add(p.cut, p.id)
+		w.out.Recoverable++
+		w.out.addEdits(p.cut, p.id)
 	}
-	k.pending, k.items = nil, nil
+	w.pending, w.items = nil, nil
 }
 
-// fail notes why c's original could not be kept; what was gathered before it still can be.
-func (k *keeper) fail(ctx context.Context, err error, c cut) {
-	k.flush(ctx)
-	k.out.Err = err
-	k.unkept(c)
+// storeFailed records why the original of c could not be stored. What was collected before it still
+// can be.
+func (w *cutWriter) storeFailed(ctx context.Context, err error, c cut) {
+	w.flush(ctx)
+	w.out.Err = err
+	w.passWhole(c)
 }
 
-// unkept is what happens to a text whose original is not in the store.
-func (k *keeper) unkept(c cut) {
-	if k.policy.HardLimit > 0 && int64(c.parts[0].Len()) > int64(k.policy.HardLimit) {
-		if c.bare != nil {
-			c = *c.bare
-		}
-		k.out.Lost++
-		k.out.add(c, "")
+// passWhole sends a text whole because its original is not in the store, as when the store is down.
+// Only a text over the policy's hard limit is cut all the same, for good.
+func (w *cutWriter) passWhole(c cut) {
+	if w.policy.HardLimit == 0 || int64(c.parts[0].Len()) <= int64(w.policy.HardLimit) || c.needsID && c.withoutID == nil {
+		w.out.PassedWhole++
 		return
 	}
-	k.out.Whole++
+	if c.needsID {
+		c = *c.withoutID
+	}
+	w.out.Unrecoverable++
+	w.out.addEdits(c, "")
+}
+
+// PlanRequest is a text that is shown again and again, as a conversation shows the results of its
+// tools, and how to shorten it.
+type PlanRequest struct {
+	Tenant string
+	Raw    []byte // the inside of a JSON string
+	Policy Policy
+}
+
+// PlanShrink returns the edits that shorten req.Raw; none when it stays whole. They are the edits
+// that [Recall.Shrink] would make, but nothing is stored: show them only after [Recall.StoreAll] has
+// stored the text.
+//
+// The same request has the same edits at all times and in every process: they depend on no clock, so
+// that a text is shown with the same bytes each time. Only the size of the text decides how much work
+// is done. A text that this gateway shortened before stays whole for as long as the store remembers
+// it, which is while the text is shown. An error means that the store could not answer, that ctx
+// ended, or a bug.
+func (r *Recall) PlanShrink(ctx context.Context, req PlanRequest) (edits []jsonscan.Edit, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			edits, err = nil, fmt.Errorf("shortening panicked: %v\n%s", p, debug.Stack())
+		}
+	}()
+	if len(req.Raw) <= req.Policy.MaxChars {
+		return nil, nil
+	}
+	if r.cfg.Enabled {
+		if known, err := r.isShortened(ctx, r.keysOf(req.Tenant), jsonscan.DecodedChunks(req.Raw, partSize)); known || err != nil {
+			return nil, err
+		}
+	}
+	str := jsonscan.Str{Span: jsonscan.Span{End: len(req.Raw)}, Chars: jsonscan.CountChars(req.Raw)}
+	c, ok := req.Policy.cutFunc(ctx, req.Raw)(str)
+	if err := ctx.Err(); err != nil {
+		return nil, err // pruning may have fallen back to a mask for want of time
+	}
+	if !ok {
+		return nil, nil
+	}
+	id := ""
+	if req.Policy.RecoverLine || c.needsID {
+		id = formatID(hash128(r.keysOf(req.Tenant).id, c.parts[0].chunks(req.Raw)))
+	}
+	edits = c.edits(id)
+	if jsonscan.SplicedLen(req.Raw, edits) >= len(req.Raw) {
+		return nil, nil
+	}
+	return edits, nil
 }

@@ -20,15 +20,15 @@ func records(size int) string {
 	return b.String() + `null]}`
 }
 
-// 10 MB of JSON in a string of a reply: thinned, beside the scan that finds the string and the
+// 10 MB of JSON in a string of a reply: shortened as JSON, beside the scan that finds the string and the
 // plain mask.
-func BenchmarkThin(b *testing.B) {
+func BenchmarkCutJSON(b *testing.B) {
 	text := records(10 << 20)
 	accents := strings.ReplaceAll(text, "something", "été")
 	m := DefaultMask()
 	for name, text := range map[string]string{"ascii": text, "accents": accents} {
 		body, _ := json.Marshal(text)
-		strs, _, _ := jsonscan.New(body, 0).Long(nil, m.MaxChars)
+		strs, _, _ := jsonscan.New(body, 0).LongStrings(nil, m.MaxChars)
 		run := func(way string, f func()) {
 			b.Run(name+"/"+way, func(b *testing.B) {
 				b.SetBytes(int64(len(body)))
@@ -38,16 +38,16 @@ func BenchmarkThin(b *testing.B) {
 				}
 			})
 		}
-		run("scan", func() { _, _, _ = jsonscan.New(body, 0).Long(nil, m.MaxChars) })
-		run("mask", func() { c, _ := m.Cut(body, strs[0]); c.Edit(testID) })
-		run("decode", func() { jsonscan.AppendText(nil, strs[0].Of(body)) })
-		run("thin", func() {
-			text := jsonscan.AppendText(nil, strs[0].Of(body))
-			p, ok := m.Thin(text, len(testID))
+		run("scan", func() { _, _, _ = jsonscan.New(body, 0).LongStrings(nil, m.MaxChars) })
+		run("mask", func() { c, _ := m.CutString(body, strs[0]); c.Edit(testID) })
+		run("decode", func() { jsonscan.AppendDecoded(nil, strs[0].Of(body)) })
+		run("json", func() {
+			text := jsonscan.AppendDecoded(nil, strs[0].Of(body))
+			p, ok := m.CutJSON(text, len(testID))
 			if !ok {
-				b.Fatal("not thinned")
+				b.Fatal("not shortened")
 			}
-			p.InString(body, strs[0].Span).Edits(testID)
+			p.ForString(body, strs[0].Span).Edits(testID)
 		})
 	}
 }
@@ -76,8 +76,8 @@ func TestGPlus4TimeIsLinear(t *testing.T) {
 		small, large := []byte(shape(60<<10)), []byte(shape(240<<10))
 		took := func(text []byte) time.Duration {
 			start := time.Now()
-			if _, ok := DefaultMask().Thin(text, len(testID)); !ok {
-				t.Fatalf("%s was not thinned", name)
+			if _, ok := DefaultMask().CutJSON(text, len(testID)); !ok {
+				t.Fatalf("%s was not shortened", name)
 			}
 			return time.Since(start)
 		}
@@ -93,11 +93,11 @@ func TestGPlus4TimeIsLinear(t *testing.T) {
 	}
 }
 
-// G+4: what thinning allocates does not grow with the text.
+// G+4: the number of allocations does not grow with the text.
 func TestGPlus4AllocationsDoNotGrow(t *testing.T) {
 	count := func(size int) float64 {
 		text := []byte(records(size))
-		return testing.AllocsPerRun(3, func() { DefaultMask().Thin(text, len(testID)) })
+		return testing.AllocsPerRun(3, func() { DefaultMask().CutJSON(text, len(testID)) })
 	}
 	if few, many := count(100_000), count(2_000_000); many > few+2 {
 		t.Errorf("%v allocations for 100 kB, %v for 2 MB", few, many)

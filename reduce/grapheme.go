@@ -6,10 +6,10 @@ import (
 	"github.com/ctxgate/ctxgate/jsonscan"
 )
 
-// retreat moves a cut at raw[at] back to the nearest place that splits no grapheme, and says by
-// how many characters.
-func retreat(raw []byte, at int) (to, chars int) {
-	for at > 0 && at < len(raw) && joined(raw, at) {
+// snapBack moves a cut at raw[at] back to the nearest place that splits no grapheme, and returns by how
+// many characters.
+func snapBack(raw []byte, at int) (to, chars int) {
+	for at > 0 && at < len(raw) && splitsGrapheme(raw, at) {
 		_, n := jsonscan.DecodeLastChar(raw[:at])
 		at -= n
 		chars++
@@ -17,9 +17,9 @@ func retreat(raw []byte, at int) (to, chars int) {
 	return at, chars
 }
 
-// advance is retreat in the other direction.
-func advance(raw []byte, at int) (to, chars int) {
-	for at > 0 && at < len(raw) && joined(raw, at) {
+// snapForward is snapBack in the other direction.
+func snapForward(raw []byte, at int) (to, chars int) {
+	for at > 0 && at < len(raw) && splitsGrapheme(raw, at) {
 		_, n := jsonscan.DecodeChar(raw[at:])
 		at += n
 		chars++
@@ -27,18 +27,17 @@ func advance(raw []byte, at int) (to, chars int) {
 	return at, chars
 }
 
-// joined says whether the characters on either side of raw[at] belong to one grapheme. It is
-// the part of UAX #29 that changes what a reader sees: marks stay with their base, joiners with
-// both sides, flags and Hangul syllables whole. A line break may be split from its carriage
-// return.
-func joined(raw []byte, at int) bool {
+// splitsGrapheme reports whether a cut at raw[at] splits a grapheme. It implements the part of UAX #29 that
+// changes what a reader sees: marks stay with their base, joiners with both sides, flags and Hangul
+// syllables whole. A line break may be split from its carriage return.
+func splitsGrapheme(raw []byte, at int) bool {
 	before, _ := jsonscan.DecodeLastChar(raw[:at])
 	after, _ := jsonscan.DecodeChar(raw[at:])
 	if before < firstMark && after < firstMark {
 		return false
 	}
 	switch {
-	case before == zeroWidthJoiner, extends(after):
+	case before == zeroWidthJoiner, isExtending(after):
 		return true
 	case isRegional(before) && isRegional(after):
 		return oddRegionals(raw[:at])
@@ -47,12 +46,12 @@ func joined(raw []byte, at int) bool {
 }
 
 const (
-	firstMark       = 0x300 // below it nothing combines
+	firstMark       = 0x300 // nothing below it combines
 	zeroWidthJoiner = 0x200D
 )
 
-// extends says whether r is drawn onto what comes before it.
-func extends(r rune) bool {
+// isExtending reports whether r is drawn onto the character before it.
+func isExtending(r rune) bool {
 	switch {
 	case r < firstMark:
 		return false
@@ -70,8 +69,7 @@ func extends(r rune) bool {
 
 func isRegional(r rune) bool { return r >= 0x1F1E6 && r <= 0x1F1FF }
 
-// oddRegionals says whether raw ends in an odd number of regional indicators, so that the last
-// one is the first half of a flag.
+// oddRegionals reports whether raw ends in an odd number of regional indicators: the last is half a flag.
 func oddRegionals(raw []byte) bool {
 	n := 0
 	for len(raw) > 0 {

@@ -2,63 +2,105 @@ package reduce
 
 import (
 	"bytes"
+	"context"
 	"slices"
 	"unicode/utf8"
 
 	"github.com/ctxgate/ctxgate/jsonscan"
 )
 
-// Plan is what to leave out of a text that is JSON so that what stays is JSON too. Whole
-// elements go from the middle of arrays, the largest arrays first; one string element in their
-// place says so. A string that is still too long is masked. Keys, members, the elements that
-// stay and all white space around them keep their bytes.
-type Plan struct {
-	Gaps  []Gap // in the order of the text
-	Left  int   // how many characters they are
-	Chars int   // how many the text has
+// jsonReducer shortens a text that is JSON so that it stays JSON.
+var jsonReducer = Reducer{Name: "json", OwnKey: true, Cutter: jsonCutter}
 
-	size     int  // how many bytes the text has
-	inString bool // the text is the inside of a JSON string of a larger document
+func jsonCutter(_ context.Context, p Policy) Cutter {
+	return func(body []byte, str jsonscan.Str) (Cut, bool) {
+		if !LooksLikeJSON(str.Of(body)) {
+			return Cut{}, false
+		}
+		text := jsonscan.AppendDecoded(nil, str.Of(body))
+		c, ok := p.CutJSON(text, p.IDLen)
+		if !ok {
+			return Cut{}, false
+		}
+		return Cut{OmittedChars: c.OmittedChars, Edits: c.ForString(body, str.Span).Edits, Decoded: text, JSON: &c}, true
+	}
+}
+
+// LooksLikeJSON reports whether the inside of a JSON string may be JSON itself, by its first and last
+// characters; it spares most texts from being decoded.
+func LooksLikeJSON(raw []byte) bool {
+	isSpace := func(r rune) bool { return r == ' ' || r == '\n' || r == '\t' || r == '\r' }
+	first, n := jsonscan.DecodeChar(raw)
+	for raw = raw[n:]; isSpace(first) && len(raw) > 0; raw = raw[n:] {
+		first, n = jsonscan.DecodeChar(raw)
+	}
+	if first != '{' && first != '[' {
+		return false
+	}
+	for len(raw) > 0 {
+		last, n := jsonscan.DecodeLastChar(raw)
+		if !isSpace(last) {
+			return last == '}' || last == ']'
+		}
+		raw = raw[:len(raw)-n]
+	}
+	return false
+}
+
+// JSONCut is what to leave out of a JSON text so that the rest is JSON, too. Whole elements go from the
+// middle of arrays, the largest arrays first; one string element replaces them. A string that is still
+// too long is masked. Everything else, white space included, keeps its bytes.
+type JSONCut struct {
+	Gaps         []Gap // in the order of the text
+	OmittedChars int   // characters in the gaps
+	Chars        int   // characters of the text
+
+	textBytes int  // bytes of the text
+	inString  bool // the gaps are offsets in a JSON string that holds the text
 }
 
 // Gap is what is left out of one array, or of one string.
 type Gap struct {
-	jsonscan.Span     // from the first element left out to the end of the last; or part of a string
-	From, To      int // the same in characters of the whole text, counted from 1
+	jsonscan.Span           // the elements left out, or a part of a string
+	FirstChar, LastChar int // the same as characters of the text, counted from 1
 
-	Path  string // where the array or string is: a JSON Pointer
-	Chars int    // how long the array or string was
+	Path  string // JSON Pointer of the array or string
+	Chars int    // its length
 
-	Elements, Dropped int // of an array: how many it had, how many are left out
-	Head, Tail        int // of a string: how many characters stay on either side
+	Elements, Dropped int // of an array: all elements, and those left out
+	Head, Tail        int // of a string: characters kept at either end
+
+	markers Markers
 }
 
-// Thin says how to bring text, which must be decoded and valid UTF-8, to at most MaxChars
-// characters, markers and an id of idLen letters in them included. HeadChars and TailChars give
-// the proportion in which an array's first and last elements share its room.
+// CutJSON decides how to shorten text, which must be decoded and valid UTF-8, to at most MaxChars
+// characters, including the markers with an id of idLen letters. HeadChars and TailChars give the
+// proportion of an array's first and last elements in what stays.
 //
-// False means that the text is not for it: it is short enough, is no JSON array or object, or
-// cannot be brought under the limit with anything of it left. Documents that stand one to a line
-// (JSON Lines) are thinned as the elements of one array.
-func (m Mask) Thin(text []byte, idLen int) (Plan, bool) {
+// It returns false if the text is short enough, is not a JSON array or object, or cannot be shortened
+// enough with anything of it left. JSON Lines are treated as the elements of one array.
+func (m Mask) CutJSON(text []byte, idLen int) (JSONCut, bool) {
 	chars := countChars(text)
 	if chars <= m.MaxChars || !isDocuments(text) {
-		return Plan{}, false
+		return JSONCut{}, false
 	}
-	o := &outline{text: text, ascii: chars == len(text), most: m.MaxChars}
-	o.gap, o.cut = longestMarkers(chars, idLen)
-	if !o.run() {
-		return Plan{}, false
+	o := &outline{text: text, ascii: chars == len(text), maxChars: m.MaxChars}
+	o.arrayMarkerLen, o.stringMarkerLen = longestMarkers(m.Markers, chars, idLen)
+	if !o.measure() {
+		return JSONCut{}, false
 	}
 	f := fitter{outline: o, head: m.HeadChars, tail: m.TailChars}
-	f.fit(0, m.MaxChars)
-	p := Plan{Gaps: f.gaps, Chars: chars, size: len(text)}
+	f.fitNode(0, m.MaxChars)
+	p := JSONCut{Gaps: f.gaps, Chars: chars, textBytes: len(text)}
 	slices.SortFunc(p.Gaps, func(a, b Gap) int { return a.Start - b.Start })
-	p.countChars(text)
-	return p, !f.empty()
+	for i := range p.Gaps {
+		p.Gaps[i].markers = m.Markers
+	}
+	p.locateGaps(text)
+	return p, !f.dropsEverything()
 }
 
-// isDocuments says whether text is an array or an object, or several with line breaks between.
+// isDocuments reports whether text is an array or an object, or several on separate lines.
 func isDocuments(text []byte) bool {
 	s := jsonscan.New(text, 0)
 	for n := 0; ; n++ {
@@ -78,8 +120,8 @@ func isDocuments(text []byte) bool {
 	}
 }
 
-// empty says whether nothing of the text's own elements stays: the mask shows more than that.
-func (f *fitter) empty() bool {
+// dropsEverything reports whether no element of the text stays; mask would show more than that.
+func (f *fitter) dropsEverything() bool {
 	root := f.nodes[0]
 	if root.count == 1 && len(f.nodes) > 1 && f.nodes[1].kind == '[' {
 		root = f.nodes[1]
@@ -87,36 +129,36 @@ func (f *fitter) empty() bool {
 	return slices.ContainsFunc(f.gaps, func(g Gap) bool { return g.Span == root.inner })
 }
 
-// countChars fills in where the gaps are, in characters.
-func (p *Plan) countChars(text []byte) {
+// locateGaps sets the gaps' positions in characters.
+func (p *JSONCut) locateGaps(text []byte) {
 	at, chars := 0, 0
 	for i := range p.Gaps {
 		g := &p.Gaps[i]
-		g.From = chars + countChars(text[at:g.Start]) + 1
+		g.FirstChar = chars + countChars(text[at:g.Start]) + 1
 		size := countChars(text[g.Start:g.End])
-		g.To = g.From + size - 1
-		at, chars = g.End, g.To
-		p.Left += size
+		g.LastChar = g.FirstChar + size - 1
+		at, chars = g.End, g.LastChar
+		p.OmittedChars += size
 	}
 }
 
-// Edits are the plan as splices of what it was made for.
-func (p Plan) Edits(id string) []jsonscan.Edit {
+// Edits are the cut as splices.
+func (p JSONCut) Edits(id string) []jsonscan.Edit {
 	edits := make([]jsonscan.Edit, len(p.Gaps))
 	for i, g := range p.Gaps {
 		text := g.appendJSON(nil, id)
 		if p.inString {
-			text = jsonscan.AppendRaw(nil, string(text))
+			text = jsonscan.AppendEscaped(nil, string(text))
 		}
 		edits[i] = jsonscan.Edit{Span: g.Span, Text: text}
 	}
 	return edits
 }
 
-// InString is the plan for the string of body whose text it was made for, so that escapes that
-// are not cut keep their spelling. The text before the largest gap is followed from the start
-// and the text after it from the end: nearly all of a long text is never read for this.
-func (p Plan) InString(body []byte, s jsonscan.Span) Plan {
+// ForString translates the cut to the string of body that holds the text, so that escapes outside of the
+// gaps stay as they are. The string is read from its start up to the largest gap and from its end back to
+// it, so that most of a long text is not read.
+func (p JSONCut) ForString(body []byte, s jsonscan.Span) JSONCut {
 	out := p
 	out.Gaps, out.inString = slices.Clone(p.Gaps), true
 	raw := s.Of(body)
@@ -133,7 +175,7 @@ func (p Plan) InString(body []byte, s jsonscan.Span) Plan {
 			*bound = s.Start + at
 		}
 	}
-	at, text = len(raw), p.size
+	at, text = len(raw), p.textBytes
 	for i := len(p.Gaps) - 1; i >= largest; i-- {
 		bounds := out.Gaps[i].bounds(true)
 		if i == largest {
@@ -147,7 +189,7 @@ func (p Plan) InString(body []byte, s jsonscan.Span) Plan {
 	return out
 }
 
-// bounds are where a gap starts and, when asked, ends.
+// bounds returns the start of a gap and, with both, its end.
 func (g *Gap) bounds(both bool) []*int {
 	if !both {
 		return []*int{&g.Start}
@@ -155,7 +197,7 @@ func (g *Gap) bounds(both bool) []*int {
 	return []*int{&g.Start, &g.End}
 }
 
-// rawOffset is where in raw n bytes of text from at end.
+// rawOffset returns where in raw the n bytes of text after at end.
 func rawOffset(raw []byte, at, n int) int {
 	for n > 0 {
 		plain := bytes.IndexByte(raw[at:min(len(raw), at+n)], '\\')
@@ -169,7 +211,7 @@ func rawOffset(raw []byte, at, n int) int {
 	return at
 }
 
-// rawOffsetBack is where in raw n bytes of text up to at start.
+// rawOffsetBack returns where in raw the n bytes of text before at start.
 func rawOffsetBack(raw []byte, at, n int) int {
 	for n > 0 {
 		r, size := jsonscan.DecodeLastChar(raw[:at])

@@ -4,144 +4,146 @@ import (
 	"github.com/ctxgate/ctxgate/jsonscan"
 )
 
-// node is a value that can be made shorter: an array or a string longer than the marker that
-// would stand in it, or an object that holds one.
+// node is a value that can be shortened: an array or a string that is longer than its marker, or an
+// object with such a member.
 type node struct {
 	jsonscan.Span
-	kind  byte          // '{', '[', '"'; 0 for the run of documents that the text is
-	key   jsonscan.Span // a member's key, raw; empty for an element
-	index int           // an element's place in its array
-	count int           // how many elements or members it has
-	inner jsonscan.Span // from its first element's start to its last one's end
-	chars int           // how long it is
-	least int           // how short it can be made
-	next  int           // the node after those inside this one
+	kind     byte          // '{', '[' or '"'; 0 for the whole text, a sequence of documents
+	key      jsonscan.Span // a member's key, raw; empty for an element
+	index    int           // an element's place in its array
+	count    int           // elements or members
+	inner    jsonscan.Span // from its first element's start to its last one's end
+	chars    int           // its length
+	minChars int           // the shortest it can be made
+	nextNode int           // the first node after this one and its children
 }
 
-// mostNodes bounds the memory of an outline. Only a document made to reach it does: of an array
-// no more than the first and the last element are ever looked into.
-const mostNodes = 1 << 16
+// maxNodes bounds the memory of an outline. Ordinary documents do not reach it: of an array only the
+// first and the last element have nodes.
+const maxNodes = 1 << 16
 
-// outline is one pass over a valid text. It leaves the nodes that fit may come to, parents
-// before children: of an object every member, of an array the first element and the last, since
-// those between are kept whole or not at all. What could not come under most characters whatever
-// is left out of it has no node, so that an object's nodes are at most as many as its budget.
+// outline measures a valid text in one pass. Its nodes are those that fitNode may visit, parents before
+// children: all members of an object, the first and the last element of an array, since those between
+// are kept whole or not at all. A value that cannot be shortened to maxChars has no node, so that an
+// object has at most as many nodes as its budget has characters.
 type outline struct {
-	text     []byte
-	ascii    bool
-	most     int // the budget of the whole text
-	gap, cut int // how long the marker of an array and that of a string may get
+	text                            []byte
+	ascii                           bool
+	maxChars                        int // the budget of the whole text
+	arrayMarkerLen, stringMarkerLen int // the longest marker of an array and of a string
 
-	nodes []node
-	stack []frame
-	wide  int // bytes so far beyond one a character
+	nodes      []node
+	stack      []container
+	extraBytes int // bytes beyond one per character, so far
 }
 
-// frame is an open container.
-type frame struct {
-	start  int
-	kind   byte
-	node   int  // its node, which stands or falls when it is closed; -1 when it has none
-	dead   bool // nothing inside it is worth a node any more
-	value  bool // in an object: the key has been read
-	key    jsonscan.Span
-	count  int
-	keep   int // in an array: how many nodes there are with those of its first element
-	first  int
-	last   int
-	wide   int
-	saving int // how much shorter the values in it can get
+// container is an array or object that is open.
+type container struct {
+	start      int
+	kind       byte
+	node       int  // its node, kept or dropped when it is closed; -1 for none
+	isHopeless bool // it cannot be shortened enough: no more nodes inside
+	hasKey     bool // in an object: the key has been read
+	key        jsonscan.Span
+	count      int
+	keptNodes  int // in an array: number of nodes up to its first element's
+	first      int
+	last       int
+	extraBytes int
+	saving     int // how many characters its values can be shortened by
 }
 
-// run walks the text; false means that it has more nodes than may be.
-func (o *outline) run() bool {
+// measure walks the text; false if there are too many nodes or nothing to shorten.
+func (o *outline) measure() bool {
 	o.nodes = append(o.nodes, node{})
-	o.stack = append(o.stack, frame{})
+	o.stack = append(o.stack, container{})
 	for i := 0; i < len(o.text); {
-		if len(o.nodes) > mostNodes {
+		if len(o.nodes) > maxNodes {
 			return false
 		}
 		switch c := o.text[i]; c {
 		case ' ', '\n', '\t', '\r', ',':
 			i++
 		case ':':
-			o.top().value = true
+			o.top().hasKey = true
 			i++
 		case '"':
-			i = o.str(i)
+			i = o.scanString(i)
 		case '{', '[':
-			o.begin(i)
-			o.open(c, i)
+			o.beginValue(i)
+			o.openContainer(c, i)
 			i++
 		case '}', ']':
 			i++
-			o.shut(i)
+			o.closeContainer(i)
 		default:
-			o.begin(i)
+			o.beginValue(i)
 			i = scalarEnd(o.text, i)
-			o.end(i)
+			o.endValue(i)
 		}
 	}
-	o.shut(len(o.text))
+	o.closeContainer(len(o.text))
 	return len(o.nodes) > 0
 }
 
-func (o *outline) top() *frame { return &o.stack[len(o.stack)-1] }
+func (o *outline) top() *container { return &o.stack[len(o.stack)-1] }
 
-// begin notes that a value starts at i.
-func (o *outline) begin(i int) {
+// beginValue records that a value starts at i.
+func (o *outline) beginValue(i int) {
 	f := o.top()
 	f.count++
 	switch {
 	case f.count == 1:
 		f.first = i
-	case f.kind == '{' || f.dead:
+	case f.kind == '{' || f.isHopeless:
 	case f.count == 2:
-		f.keep = len(o.nodes)
-	default: // the element before this one is not the last
-		o.nodes = o.nodes[:f.keep]
+		f.keptNodes = len(o.nodes)
+	default: // the previous element is not the last: drop its nodes
+		o.nodes = o.nodes[:f.keptNodes]
 	}
 }
 
-// end notes that the value begun last ends at i.
-func (o *outline) end(i int) {
+// endValue records that the current value ends at i.
+func (o *outline) endValue(i int) {
 	f := o.top()
-	f.last, f.value = i, false
-	if f.kind == '{' && !f.dead && o.chars(f, i)-f.saving > o.most {
-		f.dead = true
+	f.last, f.hasKey = i, false
+	if f.kind == '{' && !f.isHopeless && o.charsUpTo(f, i)-f.saving > o.maxChars {
+		f.isHopeless = true
 		o.nodes = o.nodes[:f.node+1]
 	}
 }
 
-// chars is how many characters of f there are up to i.
-func (o *outline) chars(f *frame, i int) int { return i - f.start - (o.wide - f.wide) }
+// charsUpTo counts the characters of f up to i.
+func (o *outline) charsUpTo(f *container, i int) int {
+	return i - f.start - (o.extraBytes - f.extraBytes)
+}
 
-// str passes the string at i, a key or a value.
-func (o *outline) str(i int) int {
+// scanString reads the string at i, a key or a value, and returns its end.
+func (o *outline) scanString(i int) int {
 	f := o.top()
 	end := stringEnd(o.text, i+1) + 1
 	wide := 0
 	if !o.ascii {
 		wide = end - i - countChars(o.text[i:end])
-		o.wide += wide
+		o.extraBytes += wide
 	}
-	if f.kind == '{' && !f.value {
+	if f.kind == '{' && !f.hasKey {
 		f.key = jsonscan.Span{Start: i + 1, End: end - 1}
 		return end
 	}
-	o.begin(i)
-	if chars, least := end-i-wide, 2+o.cut; !f.dead && chars > least && least <= o.most {
-		n := o.child(f, '"', i)
-		n.End, n.chars, n.least, n.next = end, chars, least, len(o.nodes)+1
+	o.beginValue(i)
+	if chars, least := end-i-wide, 2+o.stringMarkerLen; !f.isHopeless && chars > least && least <= o.maxChars {
+		n := o.newNode(f, '"', i)
+		n.End, n.chars, n.minChars, n.nextNode = end, chars, least, len(o.nodes)+1
 		o.nodes = append(o.nodes, n)
 		f.saving += chars - least
 	}
-	o.end(end)
+	o.endValue(end)
 	return end
 }
 
-// child is a node for the value that was begun in f.
-func (o *outline) child(f *frame, kind byte, start int) node {
+// newNode makes a node for the current value of f.
+func (o *outline) newNode(f *container, kind byte, start int) node {
 	n := node{Span: jsonscan.Span{Start: start}, kind: kind, index: f.count - 1}
 	if f.kind == '{' {
 		n.key = f.key
@@ -149,38 +151,38 @@ func (o *outline) child(f *frame, kind byte, start int) node {
 	return n
 }
 
-func (o *outline) open(kind byte, i int) {
+func (o *outline) openContainer(kind byte, i int) {
 	f := o.top()
-	inside := frame{start: i, kind: kind, node: -1, dead: f.dead, wide: o.wide}
-	if !f.dead {
+	inside := container{start: i, kind: kind, node: -1, isHopeless: f.isHopeless, extraBytes: o.extraBytes}
+	if !f.isHopeless {
 		inside.node = len(o.nodes)
-		o.nodes = append(o.nodes, o.child(f, kind, i))
+		o.nodes = append(o.nodes, o.newNode(f, kind, i))
 	}
 	o.stack = append(o.stack, inside)
 }
 
-// shut closes the container on top, which ends at i, and decides whether its node stands.
-func (o *outline) shut(i int) {
+// closeContainer closes the innermost container at i and keeps or drops its node.
+func (o *outline) closeContainer(i int) {
 	f := *o.top()
 	o.stack = o.stack[:len(o.stack)-1]
 	if f.node >= 0 {
-		chars := o.chars(&f, i)
+		chars := o.charsUpTo(&f, i)
 		least := chars - f.saving
 		if f.kind == '[' || f.kind == 0 && f.count > 1 {
-			least = f.first - f.start + o.gap + i - f.last
+			least = f.first - f.start + o.arrayMarkerLen + i - f.last
 		}
-		if f.dead || f.count == 0 || least >= chars || least > o.most {
+		if f.isHopeless || f.count == 0 || least >= chars || least > o.maxChars {
 			o.nodes = o.nodes[:f.node]
 		} else {
 			n := &o.nodes[f.node]
 			n.End, n.count, n.inner = i, f.count, jsonscan.Span{Start: f.first, End: f.last}
-			n.chars, n.least, n.next = chars, least, len(o.nodes)
+			n.chars, n.minChars, n.nextNode = chars, least, len(o.nodes)
 			if len(o.stack) > 0 {
 				o.top().saving += chars - least
 			}
 		}
 	}
 	if len(o.stack) > 0 {
-		o.end(i)
+		o.endValue(i)
 	}
 }

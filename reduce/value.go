@@ -6,12 +6,12 @@ import (
 	"math/bits"
 )
 
-// The functions here find their way in text that a Scanner has accepted, forwards and backwards,
-// and decide nothing: where a value ends is already settled. They look at no more than most
-// bytes, so that finding the last elements of an array costs what those elements are long.
+// The functions of this file move forwards and backwards within text that a Scanner has validated. They
+// read at most a given number of bytes, so that finding the last elements of an array takes time
+// proportional to their length.
 
-// stringEnd is where the string whose first byte inside its quotes is text[i] ends: the offset
-// of its closing quote, or len(text) when text is cut short.
+// stringEnd returns the offset of the quote that closes the string around text[i], its first byte, or
+// len(text) if there is none.
 func stringEnd(text []byte, i int) int {
 	for i < len(text) {
 		n := bytes.IndexByte(text[i:], '"')
@@ -26,9 +26,8 @@ func stringEnd(text []byte, i int) int {
 	return len(text)
 }
 
-// stringStart is the offset of the quote that opens the string whose closing quote is text[i],
-// or -1 when it is before low. A quote inside a string is always escaped, and one that opens a
-// string never is.
+// stringStart returns the offset of the quote that opens the string whose closing quote is text[i], or -1
+// if it is before low. Quotes inside strings are always escaped, opening ones never.
 func stringStart(text []byte, i, low int) int {
 	for {
 		n := bytes.LastIndexByte(text[low:i], '"')
@@ -41,7 +40,7 @@ func stringStart(text []byte, i, low int) int {
 	}
 }
 
-// escaped says whether an odd number of backslashes stands before text[i].
+// escaped reports whether an odd number of backslashes precedes text[i].
 func escaped(text []byte, i int) bool {
 	n := 0
 	for n < i && text[i-1-n] == '\\' {
@@ -50,7 +49,7 @@ func escaped(text []byte, i int) bool {
 	return n%2 == 1
 }
 
-// valueEnd is where the value that starts at text[i] ends, when it has at most most bytes.
+// valueEnd returns where the value that starts at text[i] ends, if it has at most most bytes.
 func valueEnd(text []byte, i, most int) (end int, ok bool) {
 	start, limit := i, min(len(text), i+most+1)
 	for depth := 0; i < limit; {
@@ -76,8 +75,7 @@ func valueEnd(text []byte, i, most int) (end int, ok bool) {
 	return 0, false
 }
 
-// valueStart is where the value that ends before text[end] starts, when it has at most most
-// bytes.
+// valueStart returns where the value that ends before text[end] starts, if it has at most most bytes.
 func valueStart(text []byte, end, most int) (start int, ok bool) {
 	low := max(0, end-most)
 	for i, depth := end, 0; i > low; {
@@ -98,7 +96,7 @@ func valueStart(text []byte, end, most int) (start int, ok bool) {
 				i--
 			}
 			if i > 0 && !delimits(text[i-1]) {
-				return 0, false // it goes on before low
+				return 0, false // it begins before low
 			}
 		}
 		if depth == 0 {
@@ -108,7 +106,7 @@ func valueStart(text []byte, end, most int) (start int, ok bool) {
 	return 0, false
 }
 
-// scalarEnd is where the number or literal at text[i] ends.
+// scalarEnd returns where the number or literal at text[i] ends.
 func scalarEnd(text []byte, i int) int {
 	for i < len(text) && !delimits(text[i]) {
 		i++
@@ -116,7 +114,7 @@ func scalarEnd(text []byte, i int) int {
 	return i
 }
 
-// delimits says whether c is what can stand beside a number or a literal.
+// delimits reports whether c ends a number or a literal.
 func delimits(c byte) bool {
 	switch c {
 	case ',', ':', '[', ']', '{', '}', ' ', '\n', '\t', '\r':
@@ -127,7 +125,7 @@ func delimits(c byte) bool {
 
 func isSpace(c byte) bool { return c == ' ' || c == '\n' || c == '\t' || c == '\r' }
 
-// skipSpace is the first offset from i that holds no white space.
+// skipSpace returns the first offset from i without white space.
 func skipSpace(text []byte, i int) int {
 	for i < len(text) && isSpace(text[i]) {
 		i++
@@ -135,7 +133,7 @@ func skipSpace(text []byte, i int) int {
 	return i
 }
 
-// skipSpaceBack is the last offset up to i that has no white space before it.
+// skipSpaceBack returns the last offset up to i without white space before it.
 func skipSpaceBack(text []byte, i int) int {
 	for i > 0 && isSpace(text[i-1]) {
 		i--
@@ -143,25 +141,24 @@ func skipSpaceBack(text []byte, i int) int {
 	return i
 }
 
-// following is where the element after the one that ends at text[end] starts. Documents that
-// stand one to a line have no comma between them.
-func following(text []byte, end int) int {
+// nextElement returns where the element after the one that ends at text[end] starts. JSON Lines have no
+// comma between them.
+func nextElement(text []byte, end int) int {
 	if end = skipSpace(text, end); end < len(text) && text[end] == ',' {
 		return skipSpace(text, end+1)
 	}
 	return end
 }
 
-// preceding is where the element before the one that starts at text[start] ends.
-func preceding(text []byte, start int) int {
+// previousElement returns where the element before the one that starts at text[start] ends.
+func previousElement(text []byte, start int) int {
 	if start = skipSpaceBack(text, start); start > 0 && text[start-1] == ',' {
 		return skipSpaceBack(text, start-1)
 	}
 	return start
 }
 
-// countChars is how many characters text has, which must be valid UTF-8: all its bytes but those
-// that go on with a character.
+// countChars counts the characters of text, which must be valid UTF-8: all bytes but continuation bytes.
 func countChars(text []byte) int {
 	const low = 0x0101010101010101
 	n, i := len(text), 0

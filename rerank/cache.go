@@ -7,12 +7,11 @@ import (
 	"time"
 )
 
-// digest stands for a question to one endpoint.
+// digest identifies a query to one endpoint.
 type digest [sha256.Size]byte
 
-// digest is taken of what would be sent. Lengths are part of it, so that texts cannot flow into one
-// another.
-func (c *Client) digest(q question) digest {
+// digest hashes what would be sent, with the lengths of the texts, so that their boundaries count.
+func (c *Client) digest(q scoreQuery) digest {
 	h := sha256.New()
 	var length [8]byte
 	for _, text := range slices.Concat([]string{c.cfg.Shape, c.cfg.URL, c.cfg.Model, q.query}, q.docs) {
@@ -23,47 +22,47 @@ func (c *Client) digest(q question) digest {
 	return digest(h.Sum(nil))
 }
 
-// cache keeps the latest answers. All of them live equally long, so the oldest is both the first
-// to expire and the first to make room.
+// cache holds the latest results. All have the same TTL, so the oldest is the first to expire and the
+// first to be evicted.
 type cache struct {
-	ttl   time.Duration
-	most  int
-	known map[digest]kept
-	order []digest // oldest first
+	ttl        time.Duration
+	maxEntries int
+	entries    map[digest]cacheEntry
+	order      []digest // oldest first
 }
 
-type kept struct {
-	scores []float64
-	status int
-	since  time.Time
+type cacheEntry struct {
+	scores   []float64
+	status   int
+	storedAt time.Time
 }
 
 func newCache(ttl time.Duration, most int) cache {
 	if ttl <= 0 {
 		most = 0
 	}
-	return cache{ttl: ttl, most: most, known: map[digest]kept{}}
+	return cache{ttl: ttl, maxEntries: most, entries: map[digest]cacheEntry{}}
 }
 
-func (c *cache) get(key digest) (kept, bool) {
-	k, ok := c.known[key]
-	return k, ok && time.Since(k.since) < c.ttl
+func (c *cache) getScores(key digest) (cacheEntry, bool) {
+	k, ok := c.entries[key]
+	return k, ok && time.Since(k.storedAt) < c.ttl
 }
 
-// put makes room as it needs it: nothing runs in the background to forget.
-func (c *cache) put(key digest, scores []float64, status int) {
-	if c.most <= 0 {
+// putScores evicts what is expired or too much; nothing runs in the background.
+func (c *cache) putScores(key digest, scores []float64, status int) {
+	if c.maxEntries <= 0 {
 		return
 	}
-	if _, ok := c.get(key); ok {
-		return // two calls asked, for the first to do so hung up too late
+	if _, ok := c.getScores(key); ok {
+		return // another call was faster
 	}
-	for len(c.order) > 0 && (len(c.order) >= c.most || c.expired(c.order[0])) {
-		delete(c.known, c.order[0])
+	for len(c.order) > 0 && (len(c.order) >= c.maxEntries || c.isExpired(c.order[0])) {
+		delete(c.entries, c.order[0])
 		c.order = c.order[1:]
 	}
-	c.known[key] = kept{scores, status, time.Now()}
+	c.entries[key] = cacheEntry{scores, status, time.Now()}
 	c.order = append(c.order, key)
 }
 
-func (c *cache) expired(key digest) bool { return time.Since(c.known[key].since) >= c.ttl }
+func (c *cache) isExpired(key digest) bool { return time.Since(c.entries[key].storedAt) >= c.ttl }

@@ -17,7 +17,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const testKey = "sk_deepinfra_f00dfeed"
 
-// rig is a client and the real server that it asks.
+// rig is a client and its test server.
 type rig struct {
 	*Client
 	server *httptest.Server
@@ -64,7 +64,7 @@ func reply(status int, body string, header ...string) *http.Response {
 	return w.Result()
 }
 
-// silent fails when an error tells the key or a document.
+// silent fails if an error contains the key or a document.
 func silent(t *testing.T, err error, texts ...string) {
 	t.Helper()
 	for _, text := range append(texts, testKey) {

@@ -9,34 +9,33 @@ import (
 	"github.com/ctxgate/ctxgate/jsonscan"
 )
 
-// maxDepth is far deeper than any reply goes.
+// maxDepth is far deeper than any reply.
 const maxDepth = 64
 
-// Where replies have their list: DeepInfra in scores, Jina in results, Jina's imitators in data
-// too. TEI's is the list.
+// listKeys are the members with the list of scores: "scores" for DeepInfra, "results" for Jina, "data" for
+// some servers like Jina. TEI's reply is the list itself.
 var listKeys = [...]string{"scores", "results", "data"}
 
 var (
-	errNoList  = errors.New("there is no list of scores in it")
-	errTwo     = errors.New("there is more than one list of scores in it")
-	errMixed   = errors.New("its list mixes numbers and results")
-	errNoIndex = errors.New("a result has no index")
-	errNumber  = errors.New("a score is not a finite number")
-	errTwice   = errors.New("a document has two scores")
-	errBeyond  = errors.New("there is a score for a document that was not sent")
+	errNoList     = errors.New("there is no list of scores in it")
+	errTwoLists   = errors.New("there is more than one list of scores in it")
+	errMixed      = errors.New("its list mixes numbers and results")
+	errNoIndex    = errors.New("a result has no index")
+	errNumber     = errors.New("a score is not a finite number")
+	errDuplicate  = errors.New("a document has two scores")
+	errUnknownDoc = errors.New("there is a score for a document that was not sent")
 )
 
-// missing is the score of a document that the reply does not mention.
+// missing is the score of a document that the reply leaves out.
 var missing = math.NaN()
 
 func isMissing(score float64) bool { return math.IsNaN(score) }
 
-// readReply reads the scores of n documents as they were sent. The list is either n numbers in the
-// order of the documents, or results that say which document they are about, in any order; endpoints
-// in the wild answer with one or the other whatever they were asked. Only a partial list of results
-// may leave documents out, but not all.
-func readReply(body []byte, n int, partial bool) ([]float64, error) {
-	list, err := findList(body)
+// parseReply reads the scores of n documents. The list is either n numbers in the order of the documents,
+// or results with the index of their document, in any order; servers answer with one or the other
+// whatever the request was. Only a list of results may leave documents out, if partial is set, but not all.
+func parseReply(body []byte, n int, partial bool) ([]float64, error) {
+	list, err := findScoreList(body)
 	if err != nil {
 		return nil, err
 	}
@@ -45,16 +44,16 @@ func readReply(body []byte, n int, partial bool) ([]float64, error) {
 		scores[i] = missing
 	}
 	count, numbers := 0, 0
-	err = jsonscan.Elements(body, list, func(span jsonscan.Span) error {
+	err = jsonscan.EachElement(body, list, func(span jsonscan.Span) error {
 		if body[span.Start] != '{' {
 			numbers++
 		}
-		at, score, err := readEntry(body, span, count)
+		at, score, err := parseEntry(body, span, count)
 		if err != nil {
 			return err
 		}
 		count++
-		return place(scores, at, score)
+		return setScore(scores, at, score)
 	})
 	switch {
 	case err != nil:
@@ -67,19 +66,19 @@ func readReply(body []byte, n int, partial bool) ([]float64, error) {
 	return scores, nil
 }
 
-func place(scores []float64, at int, score float64) error {
+func setScore(scores []float64, at int, score float64) error {
 	switch {
 	case at < 0 || at >= len(scores):
-		return errBeyond
+		return errUnknownDoc
 	case !isMissing(scores[at]):
-		return errTwice
+		return errDuplicate
 	}
 	scores[at] = score
 	return nil
 }
 
-// findList checks all of the body, and finds the list of scores in it.
-func findList(body []byte) (jsonscan.Span, error) {
+// findScoreList validates the body and finds the list of scores.
+func findScoreList(body []byte) (jsonscan.Span, error) {
 	s := jsonscan.New(body, maxDepth)
 	whole, err := s.Skip()
 	if err == nil {
@@ -107,19 +106,19 @@ func findList(body []byte) (jsonscan.Span, error) {
 	case 1:
 		return lists[0], nil
 	}
-	return whole, errTwo
+	return whole, errTwoLists
 }
 
-// readEntry reads a result, or a number, which is the score of the next document.
-func readEntry(body []byte, span jsonscan.Span, next int) (at int, score float64, err error) {
+// parseEntry reads a result, or a number: the score of the next document.
+func parseEntry(body []byte, span jsonscan.Span, next int) (at int, score float64, err error) {
 	if body[span.Start] == '{' {
-		return readResult(body, span)
+		return parseResult(body, span)
 	}
-	score, err = readNumber(span.Of(body))
+	score, err = parseScore(span.Of(body))
 	return next, score, err
 }
 
-func readResult(body []byte, span jsonscan.Span) (at int, score float64, err error) {
+func parseResult(body []byte, span jsonscan.Span) (at int, score float64, err error) {
 	fields, err := jsonscan.ReadFields(body, span)
 	if err != nil {
 		return 0, 0, err
@@ -132,12 +131,12 @@ func readResult(body []byte, span jsonscan.Span) (at int, score float64, err err
 	if !ok {
 		raw, _ = fields.Get("score")
 	}
-	score, err = readNumber(raw)
+	score, err = parseScore(raw)
 	return at, score, err
 }
 
-// readNumber reads a number that JSON has: ParseFloat knows more, such as Infinity.
-func readNumber(raw []byte) (float64, error) {
+// parseScore reads a JSON number; ParseFloat alone would accept more, such as Infinity.
+func parseScore(raw []byte) (float64, error) {
 	if len(raw) == 0 || raw[0] != '-' && (raw[0] < '0' || raw[0] > '9') {
 		return 0, errNumber
 	}
@@ -148,18 +147,17 @@ func readNumber(raw []byte) (float64, error) {
 	return f, nil
 }
 
-// slack is how far a probability may be off its range by rounding.
-const slack = 1e-3
+// tolerance is how far a probability may be out of range by rounding.
+const tolerance = 1e-3
 
-// scale brings the scores of one answer to 0..1, in place. Most servers answer with probabilities,
-// which stay as they are; llama.cpp, and models without a head of their own, answer with logits or
-// similarities, which go through the logistic function. One score out of range says that all are
-// logits: one rule for all scores of an answer, from however many replies, keeps their order. What
-// was not mentioned is 0.
-func scale(scores []float64) {
+// normalize maps the scores of one query to 0..1, in place. Most servers return probabilities, which stay
+// as they are; llama.cpp, and models without a classification head, return logits or similarities, which
+// go through the logistic function. One score out of range means that all are logits: one rule for all
+// scores keeps their order. Missing scores become 0.
+func normalize(scores []float64) {
 	logits := false
 	for _, s := range scores {
-		logits = logits || s < -slack || s > 1+slack // a missing one is neither
+		logits = logits || s < -tolerance || s > 1+tolerance // false for NaN
 	}
 	for i, s := range scores {
 		switch {

@@ -8,70 +8,69 @@ import (
 	"github.com/ctxgate/ctxgate/jsonscan"
 )
 
-// The shapes of Config.
+// The API shapes.
 const (
 	DeepInfra = "deepinfra" // {"queries":[q,q],"documents":[a,b]} is answered {"scores":[x,y]}
 	Jina      = "jina"      // {"query":q,"documents":[a,b]}: {"results":[{"index":1,"relevance_score":y},…]}
 	TEI       = "tei"       // {"query":q,"texts":[a,b]}: [{"index":1,"score":y},…]
 )
 
-// shape is one way to put the question.
+// shape is one form of the rerank API.
 type shape struct {
-	body     func(dst []byte, r request) []byte
-	needsKey bool
-	partial  bool // servers of this shape may answer with the best documents alone
-	paired   bool // the query is sent once a document
-	most     int  // documents in one request
+	appendBody   func(dst []byte, r wireRequest) []byte
+	needsKey     bool
+	mayOmitDocs  bool // servers may return only the best documents
+	repeatsQuery bool // the query is sent once per document
+	maxDocs      int  // documents in one request
 }
 
-// TEI takes 32 documents unless it is started otherwise, and refuses one more (422). Cohere
-// recommends at most 1000; nothing that we ask comes near.
+// TEI accepts 32 documents by default and rejects more (422). Cohere recommends at most 1000.
 var shapes = map[string]shape{
-	DeepInfra: {body: deepInfraBody, needsKey: true, paired: true, most: 512},
-	Jina:      {body: jinaBody, partial: true, most: 512},
-	TEI:       {body: teiBody, most: 32},
+	DeepInfra: {appendBody: deepInfraBody, needsKey: true, repeatsQuery: true, maxDocs: 512},
+	Jina:      {appendBody: jinaBody, mayOmitDocs: true, maxDocs: 512},
+	TEI:       {appendBody: teiBody, maxDocs: 32},
 }
 
 const (
-	maxRequest = 1 << 20 // bytes; TEI refuses 2 MB
-	maxQuery   = 2000    // characters
-	maxDoc     = 4000    // characters; some 1000 tokens, and rerankers cut at 512 to 8192
-	frame      = 128     // bytes of a body besides its texts
+	maxRequest   = 1 << 20 // bytes; TEI rejects 2 MB
+	maxQuery     = 2000    // characters
+	maxDoc       = 4000    // characters; some 1000 tokens; rerankers truncate at 512 to 8192
+	bodyOverhead = 128     // bytes of a body beside its texts
 )
 
-// question is a query and the documents that can be asked about.
-type question struct {
-	query string
-	docs  []string
-	at    []int // where each document stands among those of the caller
-	total int
+// scoreQuery is a query and its documents that are not blank.
+type scoreQuery struct {
+	query     string
+	docs      []string
+	positions []int // index of each document among the caller's
+	docCount  int
 }
 
-func newQuestion(query string, docs []string) question {
-	q := question{query: clip(query, maxQuery), total: len(docs)}
+func newScoreQuery(query string, docs []string) scoreQuery {
+	q := scoreQuery{query: firstChars(query, maxQuery), docCount: len(docs)}
 	if strings.TrimSpace(q.query) == "" {
 		return q
 	}
 	for i, doc := range docs {
-		if doc = clip(doc, maxDoc); strings.TrimSpace(doc) != "" {
+		if doc = firstChars(doc, maxDoc); strings.TrimSpace(doc) != "" {
 			q.docs = append(q.docs, doc)
-			q.at = append(q.at, i)
+			q.positions = append(q.positions, i)
 		}
 	}
 	return q
 }
 
-// spread puts scores at the places of their documents.
-func (q question) spread(scores []float64) []float64 {
-	all := make([]float64, q.total)
-	for i, at := range q.at {
+// spreadScores returns the scores for all documents of the caller.
+func (q scoreQuery) spreadScores(scores []float64) []float64 {
+	all := make([]float64, q.docCount)
+	for i, at := range q.positions {
 		all[at] = scores[i]
 	}
 	return all
 }
 
-// clip is the first n characters of text, as UTF-8 that JSON can carry.
-func clip(text string, n int) string {
+// firstChars returns the first n characters of text as valid UTF-8.
+func firstChars(text string, n int) string {
 	if len(text) > n {
 		end := 0
 		for ; n > 0 && end < len(text); n-- {
@@ -83,26 +82,26 @@ func clip(text string, n int) string {
 	return strings.ToValidUTF8(text, "\uFFFD")
 }
 
-// request is the part of a question that is sent at once, its texts quoted as JSON.
-type request struct {
+// wireRequest is the part of a query that is sent in one request, its texts quoted as JSON.
+type wireRequest struct {
 	model string
 	query []byte
 	docs  [][]byte
 }
 
-// requests cuts a question into as few requests as its shape and size allow.
-func (c *Client) requests(q question) []request {
-	r := request{model: c.cfg.Model, query: jsonscan.AppendString(nil, q.query)}
-	fixed := frame + len(r.model) + len(r.query)
+// splitRequests splits a query into as few requests as the shape and the size limit allow.
+func (c *Client) splitRequests(q scoreQuery) []wireRequest {
+	r := wireRequest{model: c.cfg.Model, query: jsonscan.AppendQuoted(nil, q.query)}
+	fixed := bodyOverhead + len(r.model) + len(r.query)
 	each := 1
-	if c.shape.paired {
+	if c.shape.repeatsQuery {
 		each += len(r.query) + 1
 	}
-	var all []request
+	var all []wireRequest
 	size := fixed
 	for _, doc := range q.docs {
-		quoted := jsonscan.AppendString(nil, doc)
-		if len(r.docs) == c.shape.most || len(r.docs) > 0 && size+each+len(quoted) > maxRequest {
+		quoted := jsonscan.AppendQuoted(nil, doc)
+		if len(r.docs) == c.shape.maxDocs || len(r.docs) > 0 && size+each+len(quoted) > maxRequest {
 			all = append(all, r)
 			r.docs, size = nil, fixed
 		}
@@ -112,8 +111,8 @@ func (c *Client) requests(q question) []request {
 	return append(all, r)
 }
 
-// deepInfraBody pairs each document with its query: DeepInfra scores pairs.
-func deepInfraBody(dst []byte, r request) []byte {
+// deepInfraBody repeats the query for each document: DeepInfra scores pairs.
+func deepInfraBody(dst []byte, r wireRequest) []byte {
 	dst = append(dst, `{"queries":[`...)
 	for i := range r.docs {
 		if i > 0 {
@@ -126,13 +125,13 @@ func deepInfraBody(dst []byte, r request) []byte {
 	return append(dst, '}')
 }
 
-// jinaBody asks for every document, and for none of their texts. Servers that know several models
-// want one to be named; those that have one ignore it.
-func jinaBody(dst []byte, r request) []byte {
+// jinaBody asks for the scores of all documents without their texts. Servers with several models need
+// the model's name; others ignore it.
+func jinaBody(dst []byte, r wireRequest) []byte {
 	dst = append(dst, '{')
 	if r.model != "" {
 		dst = append(dst, `"model":`...)
-		dst = jsonscan.AppendString(dst, strings.ToValidUTF8(r.model, "\uFFFD"))
+		dst = jsonscan.AppendQuoted(dst, strings.ToValidUTF8(r.model, "\uFFFD"))
 		dst = append(dst, ',')
 	}
 	dst = append(dst, `"query":`...)
@@ -144,8 +143,8 @@ func jinaBody(dst []byte, r request) []byte {
 	return append(dst, `,"return_documents":false}`...)
 }
 
-// teiBody has TEI cut what is too long for its model, which it would refuse otherwise.
-func teiBody(dst []byte, r request) []byte {
+// teiBody lets TEI truncate documents that are too long for its model; otherwise it rejects them.
+func teiBody(dst []byte, r wireRequest) []byte {
 	dst = append(dst, `{"query":`...)
 	dst = append(dst, r.query...)
 	dst = append(dst, `,"texts":`...)

@@ -240,8 +240,8 @@ func TestManyDocuments(t *testing.T) {
 	}
 }
 
-// One request of two has a score out of 0..1: then the scores of both are logits, or their order
-// would be lost between them.
+// If one of two replies has a score out of 0..1, the scores of both are logits; otherwise their order
+// would be lost.
 func TestOneScaleForAllRequests(t *testing.T) {
 	docs := slices.Repeat([]string{"small 0.5"}, 32)
 	docs = append(docs, "large 4", "negative -4")
@@ -289,7 +289,7 @@ func TestLargeDocuments(t *testing.T) {
 }
 
 // Bytes that are not UTF-8 have no place in JSON.
-func TestClip(t *testing.T) {
+func TestFirstChars(t *testing.T) {
 	for _, tt := range []struct {
 		text string
 		n    int
@@ -298,8 +298,8 @@ func TestClip(t *testing.T) {
 		{"", 3, ""}, {"abc", 3, "abc"}, {"abcd", 3, "abc"}, {"éèêë", 3, "éèê"}, {"éèê", 3, "éèê"},
 		{"\U0001F600\U0001F601", 1, "\U0001F600"}, {"a\xffb", 9, "a\uFFFDb"}, {"\xff\xfe\xfd", 2, "\uFFFD"},
 	} {
-		if got := clip(tt.text, tt.n); got != tt.want {
-			t.Errorf("clip(%q, %d) = %q, want %q", tt.text, tt.n, got, tt.want)
+		if got := firstChars(tt.text, tt.n); got != tt.want {
+			t.Errorf("firstChars(%q, %d) = %q, want %q", tt.text, tt.n, got, tt.want)
 		}
 	}
 }
@@ -319,8 +319,8 @@ func TestBlankDocumentsAreNotSent(t *testing.T) {
 	}
 }
 
-// P12: nothing to ask is nobody asked.
-func TestNothingToAsk(t *testing.T) {
+// P12: without documents or query nothing is sent.
+func TestNothingToSend(t *testing.T) {
 	g := newRig(t, TEI, tei, nil)
 	for _, tt := range []struct {
 		query string

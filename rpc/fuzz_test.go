@@ -18,7 +18,7 @@ import (
 	"github.com/ctxgate/ctxgate/jsonscan"
 )
 
-// reading is what some parser made of a message, as far as policy cares.
+// reading is what a parser understood of a message, as far as policy is concerned.
 type reading struct {
 	Refused string `json:"refused"`
 	Method  string `json:"method"`
@@ -28,7 +28,7 @@ type reading struct {
 	ID      string `json:"id"`
 }
 
-// python is a python3 that answers with its reading of one message after another.
+// python is a python3 process that parses one message after another.
 type python struct {
 	mu  sync.Mutex
 	in  io.Writer
@@ -55,7 +55,7 @@ func startPython(tb testing.TB) *python {
 	return &python{in: in, out: bufio.NewReaderSize(out, 1<<20)}
 }
 
-func (p *python) read(tb testing.TB, body []byte) reading {
+func (p *python) parse(tb testing.TB, body []byte) reading {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if _, err := fmt.Fprintln(p.in, hex.EncodeToString(body)); err != nil {
@@ -72,8 +72,8 @@ func (p *python) read(tb testing.TB, body []byte) reading {
 	return r
 }
 
-// readJSONText is jsontext's reading, with its own rule on duplicate names.
-func readJSONText(body []byte) reading {
+// parseJSONText is jsontext's reading, with its own rule on duplicate names.
+func parseJSONText(body []byte) reading {
 	d := jsontext.NewDecoder(bytes.NewReader(body))
 	doc, err := d.ReadValue()
 	if err != nil {
@@ -119,7 +119,7 @@ func str(v jsontext.Value) string {
 func idReading(raw []byte) (kind, id string) {
 	switch raw[0] {
 	case '"':
-		return "string", string(jsonscan.AppendText(nil, raw[1:len(raw)-1]))
+		return "string", string(jsonscan.AppendDecoded(nil, raw[1:len(raw)-1]))
 	case 'n':
 		return "null", ""
 	}
@@ -134,32 +134,32 @@ func ours(r Request) reading {
 	return out
 }
 
-// checkAgainst is the law: what we accept, they accept, and they read the same in it.
-func checkAgainst(tb testing.TB, py *python, body []byte) {
+// checkSameReading checks that what we accept, the other parsers accept too and read the same way.
+func checkSameReading(tb testing.TB, py *python, body []byte) {
 	req, err := ParseRequest(body, 64)
 	if err != nil {
 		return
 	}
 	got := ours(req)
-	for name, theirs := range map[string]reading{"jsontext": readJSONText(body), "python3": py.read(tb, body)} {
+	for name, theirs := range map[string]reading{"jsontext": parseJSONText(body), "python3": py.parse(tb, body)} {
 		if got != theirs {
 			tb.Fatalf("%q:\nwe read   %+v\n%s reads %+v", body, got, name, theirs)
 		}
 	}
 }
 
-// FuzzEnvelope never accepts what jsontext or python3 refuses, and never reads a different
-// method, name, uri or id than they do.
+// FuzzEnvelope: ParseRequest accepts nothing that jsontext or python3 rejects, and reads the same method,
+// name, uri and id.
 func FuzzEnvelope(f *testing.F) {
 	py := startPython(f)
 	for _, seed := range hostile() {
 		f.Add([]byte(seed))
 	}
-	f.Fuzz(func(t *testing.T, body []byte) { checkAgainst(t, py, body) })
+	f.Fuzz(func(t *testing.T, body []byte) { checkSameReading(t, py, body) })
 }
 
-// FuzzReply never panics, and what it accepts jsontext accepts too, duplicate names below the
-// envelope aside.
+// FuzzReply: ParseReply never panics, and jsontext accepts what it accepts, except duplicate names below
+// the envelope.
 func FuzzReply(f *testing.F) {
 	for _, seed := range hostile() {
 		f.Add([]byte(strings.Replace(strings.Replace(seed, `"method"`, `"x"`, 1), `"params"`, `"result"`, 1)))
@@ -184,7 +184,7 @@ func FuzzReply(f *testing.F) {
 	})
 }
 
-// hostile is the S1 corpus: every trick by which one parser can be made to see another message.
+// hostile is the S1 corpus: the ways to make two parsers see two different messages.
 func hostile() []string {
 	const head, tail = `{"jsonrpc":"2.0","id":1,"method":"tools/call",`, `}`
 	params := []string{
@@ -209,8 +209,8 @@ func hostile() []string {
 		`[`+head+params[0]+tail+`]`, "\xff\xfe{\x00}\x00", strings.Repeat(`{"a":`, 70)+"1"+strings.Repeat("}", 70), `{}`, ``)
 }
 
-// TestHostileMessages runs the law over 10,000 messages made by crossing the tricks with each
-// other: two halves of two hostile messages, and single bytes changed.
+// TestHostileMessages runs checkSameReading over 10,000 messages: halves of two hostile messages joined,
+// and single bytes changed.
 func TestHostileMessages(t *testing.T) {
 	py := startPython(t)
 	corpus := hostile()
@@ -218,13 +218,13 @@ func TestHostileMessages(t *testing.T) {
 	for _, a := range corpus {
 		for _, b := range corpus {
 			cut := len(a) * 2 / 3
-			checkAgainst(t, py, []byte(a[:cut]+b[min(cut, len(b)):]))
-			checkAgainst(t, py, []byte(strings.Replace(a, `"params"`, strings.Trim(b, "{}")+`,"params"`, 1)))
+			checkSameReading(t, py, []byte(a[:cut]+b[min(cut, len(b)):]))
+			checkSameReading(t, py, []byte(strings.Replace(a, `"params"`, strings.Trim(b, "{}")+`,"params"`, 1)))
 			n += 2
 		}
 		for i := 0; i < len(a) && i < 160; i++ {
-			checkAgainst(t, py, []byte(a[:i]+"\x00"+a[i+1:]))
-			checkAgainst(t, py, []byte(a[:i]+a[i+1:]))
+			checkSameReading(t, py, []byte(a[:i]+"\x00"+a[i+1:]))
+			checkSameReading(t, py, []byte(a[:i]+a[i+1:]))
 			n += 2
 		}
 	}

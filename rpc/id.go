@@ -8,14 +8,14 @@ import (
 	"github.com/ctxgate/ctxgate/jsonscan"
 )
 
-// ID is a message's id as its sender wrote it: string, number or null, byte for byte. The zero
-// ID means there is none.
+// ID is a message's id, byte for byte as its sender wrote it: a string, a number or null. The zero ID
+// means that the message has none.
 type ID struct{ raw []byte }
 
-// RawID makes an ID of JSON bytes that are known to be one.
+// RawID makes an ID of JSON bytes that are known to be valid.
 func RawID(raw []byte) ID { return ID{raw} }
 
-// IsSet says that the message had an id, null included.
+// IsSet reports whether the message had an id, null included.
 func (id ID) IsSet() bool { return id.raw != nil }
 
 // Raw is the id's JSON; "null" when there is none.
@@ -26,10 +26,10 @@ func (id ID) Raw() []byte {
 	return id.raw
 }
 
-// Is says whether two ids mean the same: the string "1" and the number 1 do not, "a" and
-// "\u0061" do, and so do 1 and 1.0. Numbers are compared as most peers hold them, as doubles:
-// a peer that cannot hold 9007199254740993 answers with the nearest number it can.
-func (id ID) Is(other ID) bool {
+// Equal reports whether two ids are the same value: "a" and "\u0061" are, 1 and 1.0 are, the string "1"
+// and the number 1 are not. Numbers are compared as doubles, as most peers hold them: a peer that
+// cannot represent 9007199254740993 answers with the nearest number it can.
+func (id ID) Equal(other ID) bool {
 	a, b := id.Raw(), other.Raw()
 	if bytes.Equal(a, b) {
 		return true
@@ -42,7 +42,7 @@ func (id ID) Is(other ID) bool {
 	return errX == nil && errY == nil && x == y
 }
 
-func unquote(raw []byte) []byte { return jsonscan.AppendText(nil, raw[1:len(raw)-1]) }
+func unquote(raw []byte) []byte { return jsonscan.AppendDecoded(nil, raw[1:len(raw)-1]) }
 
 func scanID(s *jsonscan.Scanner, body []byte) (ID, error) {
 	kind := s.Kind()
@@ -56,8 +56,8 @@ func scanID(s *jsonscan.Scanner, body []byte) (ID, error) {
 	return ID{span.Of(body)}, nil
 }
 
-// salvageID looks for the id of a message that was refused. It finds none where there could be
-// two readings of it: in what is not JSON, and where there are two ids.
+// salvageID finds the id of a rejected message. It finds none if the id would be ambiguous: in text that
+// is not JSON, and where there are two ids.
 func salvageID(body []byte, depth int) ID {
 	s := jsonscan.New(body, depth)
 	var found ID

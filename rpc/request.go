@@ -4,29 +4,39 @@ import (
 	"github.com/ctxgate/ctxgate/jsonscan"
 )
 
-// Request is a parsed request or notification. Raw slices point into the body it was parsed
-// from.
+// Request is a parsed request or notification. Its slices point into Body.
 type Request struct {
 	Body   []byte // the message as it came
 	ID     ID     // zero for a notification
 	Method string
 	Params []byte // the raw params object or array; nil when absent
 
-	// What params names, where it names anything: the tool or prompt, and the resource.
+	// Name and URI are params.name (of a tool or prompt) and params.uri; empty when absent.
 	Name, URI string
 }
 
-// ErrReply refuses a reply where a request was expected. A door that takes both looks for it.
-var ErrReply = invalid("a reply where a request was expected")
+// ErrUnexpectedReply is returned for a reply where a request was expected. An endpoint that accepts
+// both checks for it.
+var ErrUnexpectedReply = invalid("a reply where a request was expected")
 
-// IsNotification says that the sender expects no reply.
+// IsNotification reports whether the sender expects no reply.
 func (r *Request) IsNotification() bool { return !r.ID.IsSet() }
 
-// ParseRequest reads one request or notification. When it refuses one whose id could still be
-// read, the returned Request holds that id, so that the refusal can carry it.
+// ParseRequest parses one request or notification. If it rejects a message whose id can still be read,
+// the returned Request holds that id for the error reply.
 func ParseRequest(body []byte, depth int) (Request, error) {
 	p := requestParser{s: jsonscan.New(body, depth), req: Request{Body: body}}
-	err := p.parse()
+	err := scanEnvelope(p.s, p.scanMember)
+	switch {
+	case err != nil:
+		err = toFault(err)
+	case !p.hasVersion:
+		err = invalid(`"jsonrpc" must be "2.0"`)
+	case p.isReply:
+		err = ErrUnexpectedReply
+	case !p.hasMethod || p.req.Method == "":
+		err = invalid(`"method" is missing`)
+	}
 	if err != nil {
 		p.req.ID = salvageID(body, depth)
 	}
@@ -34,33 +44,18 @@ func ParseRequest(body []byte, depth int) (Request, error) {
 }
 
 type requestParser struct {
-	s         *jsonscan.Scanner
-	req       Request
-	version   bool
-	hasMethod bool
-	isReply   bool
+	s          *jsonscan.Scanner
+	req        Request
+	hasVersion bool
+	hasMethod  bool
+	isReply    bool
 }
 
-func (p *requestParser) parse() error {
-	if err := envelope(p.s, p.member); err != nil {
-		return refuse(err)
-	}
-	switch {
-	case !p.version:
-		return invalid(`"jsonrpc" must be "2.0"`)
-	case p.isReply:
-		return ErrReply
-	case !p.hasMethod || p.req.Method == "":
-		return invalid(`"method" is missing`)
-	}
-	return nil
-}
-
-func (p *requestParser) member(key []byte) (err error) {
+func (p *requestParser) scanMember(key []byte) (err error) {
 	body := p.req.Body
 	switch string(key) {
 	case "jsonrpc":
-		p.version, err = isVersion(p.s, body)
+		p.hasVersion, err = isVersion(p.s, body)
 	case "id":
 		p.req.ID, err = scanID(p.s, body)
 	case "method":
@@ -69,9 +64,9 @@ func (p *requestParser) member(key []byte) (err error) {
 			_, err = p.s.Skip()
 			return err
 		}
-		p.req.Method, err = text(p.s, body)
+		p.req.Method, err = scanText(p.s, body)
 	case "params":
-		return p.params()
+		return p.scanParams()
 	case "result", "error":
 		p.isReply = true
 		_, err = p.s.SkipStrict()
@@ -81,12 +76,12 @@ func (p *requestParser) member(key []byte) (err error) {
 	return err
 }
 
-func (p *requestParser) params() error {
+func (p *requestParser) scanParams() error {
 	kind := p.s.Kind()
 	start := p.s.Pos()
 	switch kind {
 	case '{':
-		if err := p.s.Object(paramsKeys, p.param); err != nil {
+		if err := p.s.Object(paramsKeys, p.scanParam); err != nil {
 			return err
 		}
 	case '[':
@@ -103,23 +98,23 @@ func (p *requestParser) params() error {
 	return nil
 }
 
-func (p *requestParser) param(key []byte) (err error) {
+func (p *requestParser) scanParam(key []byte) (err error) {
 	isText := p.s.Kind() == '"'
 	switch {
 	case isText && string(key) == "name":
-		p.req.Name, err = text(p.s, p.req.Body)
+		p.req.Name, err = scanText(p.s, p.req.Body)
 	case isText && string(key) == "uri":
-		p.req.URI, err = text(p.s, p.req.Body)
+		p.req.URI, err = scanText(p.s, p.req.Body)
 	default:
 		_, err = p.s.SkipStrict()
 	}
 	return err
 }
 
-func text(s *jsonscan.Scanner, body []byte) (string, error) {
+func scanText(s *jsonscan.Scanner, body []byte) (string, error) {
 	str, err := s.Str()
 	if err != nil {
 		return "", err
 	}
-	return string(jsonscan.AppendText(nil, str.Of(body))), nil
+	return string(jsonscan.AppendDecoded(nil, str.Of(body))), nil
 }

@@ -46,7 +46,7 @@ func TestParseRequest(t *testing.T) {
 	}
 }
 
-// G5 in the envelope: what is refused, as what, and whether its id could still be read.
+// Rejected envelopes (G5): what is rejected, with which kind, and whether the id can still be read.
 func TestParseRequestRefusals(t *testing.T) {
 	for _, tt := range []struct {
 		name, in string
@@ -61,31 +61,31 @@ func TestParseRequestRefusals(t *testing.T) {
 		{"a byte order mark", "\ufeff{}", fault.Syntax, "null"},
 		{"broken list", `[1,`, fault.Syntax, "null"},
 		{"list and more", `[] []`, fault.Syntax, "null"},
-		{"a batch", `[{"jsonrpc":"2.0","id":7,"method":"x"}]`, fault.Invalid, "null"},
-		{"a string", `"x"`, fault.Invalid, "null"},
-		{"no version", `{"id":7,"method":"x"}`, fault.Invalid, "7"},
-		{"version 1.0", `{"jsonrpc":"1.0","id":7,"method":"x"}`, fault.Invalid, "7"},
-		{"version as a number", `{"jsonrpc":2.0,"id":7,"method":"x"}`, fault.Invalid, "7"},
-		{"no method", `{"jsonrpc":"2.0","id":7}`, fault.Invalid, "7"},
-		{"empty method", `{"jsonrpc":"2.0","id":7,"method":""}`, fault.Invalid, "7"},
-		{"method as a number", `{"jsonrpc":"2.0","id":7,"method":1}`, fault.Invalid, "7"},
-		{"a reply", `{"jsonrpc":"2.0","id":7,"result":{}}`, fault.Invalid, "7"},
-		{"a reply with a method", `{"jsonrpc":"2.0","id":7,"method":"x","error":{}}`, fault.Invalid, "7"},
-		{"params as text", `{"jsonrpc":"2.0","id":7,"method":"x","params":"y"}`, fault.Invalid, "7"},
-		{"params null", `{"jsonrpc":"2.0","method":"x","params":null,"id":7}`, fault.Invalid, "7"},
-		{"id as an object", `{"jsonrpc":"2.0","id":{},"method":"x"}`, fault.Invalid, "null"},
-		{"id as a boolean", `{"jsonrpc":"2.0","id":true,"method":"x"}`, fault.Invalid, "null"},
-		{"method twice", `{"jsonrpc":"2.0","method":"x","method":"y","id":7}`, fault.Invalid, "7"},
-		{"id twice", `{"jsonrpc":"2.0","id":7,"method":"x","id":8}`, fault.Invalid, "null"},
-		{"id in two cases", `{"jsonrpc":"2.0","id":7,"method":"x","ID":8}`, fault.Invalid, "null"},
-		{"folded method", `{"jsonrpc":"2.0","id":7,"method":"x","Method":"y"}`, fault.Invalid, "7"},
-		{"folded params", `{"jsonrpc":"2.0","id":7,"method":"x","paramſ":{}}`, fault.Invalid, "7"},
-		{"name twice", `{"jsonrpc":"2.0","id":7,"method":"x","params":{"name":"a","n\u0061me":"b"}}`, fault.Invalid, "7"},
-		{"folded name", `{"jsonrpc":"2.0","id":7,"method":"x","params":{"name":"a","Name":"b"}}`, fault.Invalid, "7"},
-		{"a key twice deep down", `{"jsonrpc":"2.0","id":7,"method":"x","params":{"arguments":{"p":[{"q":1,"q":2}]}}}`, fault.Invalid, "7"},
-		{"a key twice in a list of params", `{"jsonrpc":"2.0","id":7,"method":"x","params":[{"q":1,"q":2}]}`, fault.Invalid, "7"},
-		{"a key twice in an unknown member", `{"jsonrpc":"2.0","id":7,"method":"x","z":{"q":1,"q":2}}`, fault.Invalid, "7"},
-		{"too deep", `{"jsonrpc":"2.0","id":7,"method":"x","params":` + strings.Repeat("[", 64) + strings.Repeat("]", 64) + `}`, fault.Invalid, "null"},
+		{"a batch", `[{"jsonrpc":"2.0","id":7,"method":"x"}]`, fault.InvalidRequest, "null"},
+		{"a string", `"x"`, fault.InvalidRequest, "null"},
+		{"no version", `{"id":7,"method":"x"}`, fault.InvalidRequest, "7"},
+		{"version 1.0", `{"jsonrpc":"1.0","id":7,"method":"x"}`, fault.InvalidRequest, "7"},
+		{"version as a number", `{"jsonrpc":2.0,"id":7,"method":"x"}`, fault.InvalidRequest, "7"},
+		{"no method", `{"jsonrpc":"2.0","id":7}`, fault.InvalidRequest, "7"},
+		{"empty method", `{"jsonrpc":"2.0","id":7,"method":""}`, fault.InvalidRequest, "7"},
+		{"method as a number", `{"jsonrpc":"2.0","id":7,"method":1}`, fault.InvalidRequest, "7"},
+		{"a reply", `{"jsonrpc":"2.0","id":7,"result":{}}`, fault.InvalidRequest, "7"},
+		{"a reply with a method", `{"jsonrpc":"2.0","id":7,"method":"x","error":{}}`, fault.InvalidRequest, "7"},
+		{"params as text", `{"jsonrpc":"2.0","id":7,"method":"x","params":"y"}`, fault.InvalidRequest, "7"},
+		{"params null", `{"jsonrpc":"2.0","method":"x","params":null,"id":7}`, fault.InvalidRequest, "7"},
+		{"id as an object", `{"jsonrpc":"2.0","id":{},"method":"x"}`, fault.InvalidRequest, "null"},
+		{"id as a boolean", `{"jsonrpc":"2.0","id":true,"method":"x"}`, fault.InvalidRequest, "null"},
+		{"method twice", `{"jsonrpc":"2.0","method":"x","method":"y","id":7}`, fault.InvalidRequest, "7"},
+		{"id twice", `{"jsonrpc":"2.0","id":7,"method":"x","id":8}`, fault.InvalidRequest, "null"},
+		{"id in two cases", `{"jsonrpc":"2.0","id":7,"method":"x","ID":8}`, fault.InvalidRequest, "null"},
+		{"folded method", `{"jsonrpc":"2.0","id":7,"method":"x","Method":"y"}`, fault.InvalidRequest, "7"},
+		{"folded params", `{"jsonrpc":"2.0","id":7,"method":"x","paramſ":{}}`, fault.InvalidRequest, "7"},
+		{"name twice", `{"jsonrpc":"2.0","id":7,"method":"x","params":{"name":"a","n\u0061me":"b"}}`, fault.InvalidRequest, "7"},
+		{"folded name", `{"jsonrpc":"2.0","id":7,"method":"x","params":{"name":"a","Name":"b"}}`, fault.InvalidRequest, "7"},
+		{"a key twice deep down", `{"jsonrpc":"2.0","id":7,"method":"x","params":{"arguments":{"p":[{"q":1,"q":2}]}}}`, fault.InvalidRequest, "7"},
+		{"a key twice in a list of params", `{"jsonrpc":"2.0","id":7,"method":"x","params":[{"q":1,"q":2}]}`, fault.InvalidRequest, "7"},
+		{"a key twice in an unknown member", `{"jsonrpc":"2.0","id":7,"method":"x","z":{"q":1,"q":2}}`, fault.InvalidRequest, "7"},
+		{"too deep", `{"jsonrpc":"2.0","id":7,"method":"x","params":` + strings.Repeat("[", 64) + strings.Repeat("]", 64) + `}`, fault.InvalidRequest, "null"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got, err := ParseRequest([]byte(tt.in), 64)
@@ -111,8 +111,8 @@ func TestParseReply(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(got.Strings) != 1 || string(got.Strings[0].Of(got.Body)) != "0123456789" {
-		t.Errorf("strings %v", got.Strings)
+	if len(got.LongStrings) != 1 || string(got.LongStrings[0].Of(got.Body)) != "0123456789" {
+		t.Errorf("strings %v", got.LongStrings)
 	}
 	if id := got.MessageID(); string(id.Raw()) != `"x"` {
 		t.Errorf("id %s", id.Raw())
@@ -124,13 +124,13 @@ func TestParseReply(t *testing.T) {
 		`{"jsonrpc":"2.0","id":1,"result":null,"error":{"code":1,"message":"0123456789"}}`,
 		`{"jsonrpc":"2.0","id":1,"result":{"a":1,"a":2}}`,
 	} {
-		if got, err := ParseReply([]byte(ok), 64, 5); err != nil || len(got.Strings) != 0 {
-			t.Errorf("%s: %v, %v", ok, got.Strings, err)
+		if got, err := ParseReply([]byte(ok), 64, 5); err != nil || len(got.LongStrings) != 0 {
+			t.Errorf("%s: %v, %v", ok, got.LongStrings, err)
 		}
 	}
 	withData := `{"jsonrpc":"2.0","id":1,"error":{"code":1,"message":"0123456789","data":{"log":["0123456789"]}}}`
-	if got, err := ParseReply([]byte(withData), 64, 5); err != nil || len(got.Strings) != 1 || !got.IsError {
-		t.Errorf("only error.data is searched: %v, %v", got.Strings, err)
+	if got, err := ParseReply([]byte(withData), 64, 5); err != nil || len(got.LongStrings) != 1 || !got.IsError {
+		t.Errorf("only error.data is searched: %v, %v", got.LongStrings, err)
 	}
 }
 
@@ -152,7 +152,7 @@ func TestParseReplyRefusals(t *testing.T) {
 	}
 }
 
-func TestIDsCompare(t *testing.T) {
+func TestIDEqual(t *testing.T) {
 	for _, tt := range []struct {
 		a, b string
 		same bool
@@ -160,7 +160,7 @@ func TestIDsCompare(t *testing.T) {
 		{`1`, `1`, true}, {`1`, `1.0`, true}, {`1`, `"1"`, false}, {`"a"`, `"\u0061"`, true}, {`"a"`, `"b"`, false},
 		{`null`, `null`, true}, {`null`, `0`, false}, {`9007199254740993`, `9007199254740992`, true}, {`1`, `2`, false}, {`1e2`, `100`, true},
 	} {
-		if got := RawID([]byte(tt.a)).Is(RawID([]byte(tt.b))); got != tt.same {
+		if got := RawID([]byte(tt.a)).Equal(RawID([]byte(tt.b))); got != tt.same {
 			t.Errorf("%s is %s: %v", tt.a, tt.b, got)
 		}
 	}
@@ -180,13 +180,13 @@ func TestAppendError(t *testing.T) {
 	}
 }
 
-// A fault made by refuse keeps errors that are not the scanner's as they are.
-func TestRefusePassesOtherErrors(t *testing.T) {
+// toFault passes errors that do not come from the scanner.
+func TestToFaultPassesOtherErrors(t *testing.T) {
 	err := invalid("x")
-	if !errors.Is(refuse(err), err) || refuse(err).Error() != err.Error() {
+	if !errors.Is(toFault(err), err) || toFault(err).Error() != err.Error() {
 		t.Error("changed")
 	}
-	if k := fault.KindOf(refuse(&jsonscan.Error{Reason: jsonscan.TooDeep})); k != fault.Invalid {
+	if k := fault.KindOf(toFault(&jsonscan.Error{Reason: jsonscan.TooDeep})); k != fault.InvalidRequest {
 		t.Errorf("kind %v", k)
 	}
 }

@@ -9,37 +9,36 @@ import (
 	"github.com/ctxgate/ctxgate/internal/unit"
 )
 
-// Config says where originals are kept, for how long, and how many.
+// Config says where originals are stored, for how long, and how many.
 type Config struct {
-	// Where originals are kept: "sqlite" (one file, shared by any number of processes on one
-	// machine), "memory" (this process only, lost when it ends) or "redis" (shared by
-	// replicas). Default "sqlite".
+	// Where originals are stored: "sqlite" (one file, shared by all processes on one machine), "memory"
+	// (this process only, lost when it ends) or "redis" (shared by replicas). Default "sqlite".
 	Driver string `key:"driver"`
 
-	// The SQLite file. It must be on a local disk, not a network share. Missing folders are
-	// made with mode 0700, the file with 0600. Default empty: ctxgate.db in the user's data
-	// directory.
+	// The SQLite file; "~", "$HOME" and a path relative to the config file work. It must be on a local disk,
+	// not on a network share. Missing directories are created
+	// with mode 0700, the file with 0600. Default empty: ctxgate.db in the user's data directory.
 	Path string `key:"path"`
 
 	// The Redis server, redis://… or rediss://…; "env:NAME" and "file:PATH" work. Used by
 	// the redis driver only. Default empty.
 	URL secret.Text `key:"url" literal:"ok"`
 
-	// How long an original can be read back after it was last shown; a duration. Default
-	// 7d. Zero is refused: nothing could be read back.
+	// How long an original can be read back after it was last shown; a duration. Default 7d. Must be
+	// positive.
 	TTL unit.Duration `key:"ttl"`
 
-	// The most that is kept; a size. From 95 % of it on, the originals not shown for longest are
-	// removed in the background, down to 90 %. Tokens of servers (OAuth) do not count, and are
-	// never removed for text; they may have 8MiB beside it. Default 1GiB. Zero is refused.
+	// The most bytes that are stored; a size. Above 95 % of it, the originals that were not shown for the
+	// longest time are removed in the background, down to 90 %. OAuth tokens of servers do not count and
+	// are never removed for originals; they may use another 8MiB. Default 1GiB. Must be positive.
 	MaxBytes unit.Bytes `key:"max_bytes"`
 
-	// What was shown within this span is never removed to make room; when nothing else is
-	// left, new text is sent on whole instead. A duration. Default 1h. Zero spares nothing.
+	// Originals that were shown within this time are never removed to make room; if nothing else is left,
+	// new texts are sent uncut instead. A duration. Default 1h. With 0, all may be removed.
 	Spare unit.Duration `key:"spare"`
 
-	// The longest one operation of the store may take before the text is sent on whole; a
-	// duration. Default 2s. Zero is refused.
+	// How long one operation of the store may take before the text is sent uncut; a duration. Default 2s.
+	// Must be positive.
 	Timeout unit.Duration `key:"timeout"`
 }
 

@@ -2,7 +2,6 @@ package state_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -16,8 +15,8 @@ import (
 	"github.com/ctxgate/ctxgate/state/memory"
 )
 
-// with runs a test in a bubble of fake time, on a store of 1000 bytes that keeps for an hour
-// and spares for ten minutes.
+// with runs a test in fake time, on a store with a cap of 1000 bytes, a ttl of an hour and a spare time
+// of ten minutes.
 func with(t *testing.T, driver state.Driver, test func(t *testing.T, s *state.Store)) {
 	synctest.Test(t, func(t *testing.T) {
 		config := state.Default()
@@ -30,7 +29,7 @@ func with(t *testing.T, driver state.Driver, test func(t *testing.T, s *state.St
 	})
 }
 
-// item is a group of its own that counts 100 bytes.
+// item is a group of its own of 100 bytes.
 func item(name string) state.Item {
 	return state.Item{Key: name, Group: name, Value: []byte(strings.Repeat("x", 100-2*len(name)))}
 }
@@ -49,8 +48,8 @@ func keeps(t *testing.T, s *state.Store, want bool, names ...string) {
 	t.Helper()
 	for _, name := range names {
 		_, err := s.Get(t.Context(), name)
-		if want && err != nil || !want && fault.KindOf(err) != fault.Unknown {
-			t.Errorf("Get(%s): %v; kept should be %v", name, err, want)
+		if want && err != nil || !want && fault.KindOf(err) != fault.UnknownHandle {
+			t.Errorf("Get(%s): %v; want found %v", name, err, want)
 		}
 	}
 }
@@ -113,7 +112,7 @@ func TestCapEvictsOldest(t *testing.T) {
 	})
 }
 
-func TestFullWhenAllWasShown(t *testing.T) {
+func TestFullWhenAllIsSpared(t *testing.T) {
 	with(t, memory.New(), func(t *testing.T, s *state.Store) {
 		names := strings.Split("0123456789", "")
 		put(t, s, names...)
@@ -146,8 +145,8 @@ func TestTooLargeForTheCap(t *testing.T) {
 	})
 }
 
-// Puts at the same time do not get past the cap together.
-func TestCapHoldsTogether(t *testing.T) {
+// Concurrent Puts do not exceed the cap together.
+func TestConcurrentPutsStayWithinTheCap(t *testing.T) {
 	with(t, memory.New(), func(t *testing.T, s *state.Store) {
 		var wg sync.WaitGroup
 		for i := range 50 {
@@ -181,88 +180,7 @@ func TestRunSweeps(t *testing.T) {
 	})
 }
 
-// stuck is a driver on a dead disk: it does not even notice that its context ended.
-type stuck struct {
-	state.Driver
-	free chan struct{}
-}
-
-func (d stuck) Put(context.Context, []state.Item, state.Lease) error { <-d.free; return nil }
-
-func (d stuck) Get(context.Context, string, time.Time) ([]byte, error) { <-d.free; return nil, nil }
-
-func TestStuckDriver(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := stuck{memory.New(), make(chan struct{})}
-		defer close(d.free)
-		s := state.New(d, state.Default(), time.Now)
-		start := time.Now()
-		if err := s.Put(t.Context(), item("a")); fault.KindOf(err) != fault.Timeout {
-			t.Errorf("Put = %v, want %v", err, fault.Timeout)
-		}
-		if took := time.Since(start); took != 2*time.Second {
-			t.Errorf("Put took %v", took)
-		}
-		// It is left alone for a while: nobody waits for it again.
-		start = time.Now()
-		if _, err := s.Get(t.Context(), "a"); fault.KindOf(err) != fault.Unavailable || time.Since(start) != 0 {
-			t.Errorf("Get = %v after %v, want %v at once", err, time.Since(start), fault.Unavailable)
-		}
-		time.Sleep(10 * time.Second)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		if _, err := s.Get(ctx, "a"); fault.KindOf(err) != fault.Timeout {
-			t.Errorf("Get within the caller's own second = %v, want %v", err, fault.Timeout)
-		}
-		// A caller who had no more time says nothing of the store.
-		if _, err := s.Get(t.Context(), "a"); fault.KindOf(err) != fault.Timeout {
-			t.Errorf("Get = %v, want %v", err, fault.Timeout)
-		}
-		time.Sleep(10 * time.Second)
-		ctx, cancel = context.WithCancel(t.Context())
-		cancel()
-		if _, err := s.Get(ctx, "a"); fault.KindOf(err) != fault.Canceled {
-			t.Errorf("Get of a caller who left = %v, want %v", err, fault.Canceled)
-		}
-	})
-}
-
-// failing is a driver that answers with one error.
-type failing struct {
-	state.Driver
-	err error
-}
-
-func (d failing) Stat(context.Context) (state.Stat, error) { return state.Stat{}, d.err }
-
-func (d failing) Get(context.Context, string, time.Time) ([]byte, error) { return nil, d.err }
-
-func (d failing) Close() error { return d.err }
-
-func TestFailingDriver(t *testing.T) {
-	broken := errors.New("broken")
-	for err, want := range map[error]fault.Kind{
-		broken:           fault.Unavailable,
-		state.ErrUnknown: fault.Unknown,
-		state.ErrClosed:  fault.Unavailable,
-		context.Canceled: fault.Unavailable, // not ours: nobody left
-		fault.New(fault.Full, "the disk is full"): fault.Full,
-	} {
-		s := state.New(failing{memory.New(), err}, state.Default(), time.Now)
-		_, got := s.Get(t.Context(), "a")
-		if fault.KindOf(got) != want || !errors.Is(got, err) {
-			t.Errorf("Get over %v = %v, want %v", err, got, want)
-		}
-		if got := s.Put(t.Context(), item("a")); fault.KindOf(got) != want || !errors.Is(got, err) {
-			t.Errorf("Put over %v = %v, want %v", err, got, want)
-		}
-		if got := s.Close(); !errors.Is(got, err) {
-			t.Errorf("Close over %v = %v", err, got)
-		}
-	}
-}
-
-// noting remembers the leases it was asked for.
+// noting records the leases that it gets.
 type noting struct {
 	state.Driver
 	leases []state.Lease
@@ -282,11 +200,11 @@ func TestLease(t *testing.T) {
 			t.Fatal(err)
 		}
 		l := d.leases[0]
-		if l.Seen.Nanosecond()%1e6 != 0 || l.Expires.Sub(l.Seen) != time.Hour {
+		if l.LastUsed.Nanosecond()%1e6 != 0 || l.Expires.Sub(l.LastUsed) != time.Hour {
 			t.Errorf("lease %+v: want whole milliseconds, an hour", l)
 		}
-		if l.Grain <= 0 || l.Grain > 20*time.Second {
-			t.Errorf("a grain of %v is not small beside ten minutes", l.Grain)
+		if l.Granularity <= 0 || l.Granularity > 20*time.Second {
+			t.Errorf("a grain of %v is not small beside ten minutes", l.Granularity)
 		}
 	})
 }

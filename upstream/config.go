@@ -1,16 +1,20 @@
 package upstream
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/url"
+	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
-	"github.com/ctxgate/ctxgate/grant"
+	"github.com/ctxgate/ctxgate/internal/glob"
 	"github.com/ctxgate/ctxgate/internal/secret"
 	"github.com/ctxgate/ctxgate/internal/unit"
+	"github.com/ctxgate/ctxgate/oauth"
 )
 
 // Config is the table of servers and what holds for all of them.
@@ -18,86 +22,122 @@ type Config struct {
 	// How often each server is probed; a duration. Default 30s. 0 turns probes off.
 	HealthcheckInterval unit.Duration `key:"healthcheck_interval"`
 
-	// The longest a probe may take; a duration. Default 5s.
+	// How long a probe may take; a duration. Default 5s.
 	HealthcheckTimeout unit.Duration `key:"healthcheck_timeout"`
 
-	// The longest a server may take to answer a call; a duration. Default 30s. Zero is refused.
+	// How long a server may take to answer a call; a duration. Default 30s. Must be positive.
 	ResponseTimeout unit.Duration `key:"response_timeout"`
 
-	// The largest reply a server may send; a size. A larger one is an error of that call.
-	// Default 128MiB. Zero is refused.
+	// The largest reply a server may send; a size. A larger reply makes the call fail. Default 128MiB.
+	// Must be positive.
 	MaxReplyBytes unit.Bytes `key:"max_reply_bytes"`
 
-	// How long a server's lists are believed before they are read again, where the server does
-	// not say; a duration. A server that tells of changes is read again at once. Default 5m.
+	// How long a server's lists are cached if the server does not say; a duration. When a server notifies
+	// of a change, its lists are read again at once. Default 5m.
 	ListTTL unit.Duration `key:"list_ttl"`
 
-	// The most bytes that the lists of one server (tools, prompts, resources, templates) may have
-	// together; a size. A server with more is served without them. Default 8MiB. Zero is refused.
+	// The largest size of one server's lists (tools, prompts, resources, templates) together; a size.
+	// Larger lists are left out. Default 8MiB. Must be positive.
 	MaxListBytes unit.Bytes `key:"max_list_bytes"`
 
-	// How long a connection or a program that serves one client alone is kept when that client
-	// does not use it; a duration. Within it, no other client takes its place. Default 10m. Zero
-	// is refused.
+	// How long a connection or child process that serves a single client stays open while that client does
+	// not use it; a duration. Until then no other client can take its slot. Default 10m. Must be positive.
 	IdleTimeout unit.Duration `key:"client_idle_timeout"`
 
-	// The most connections or programs of one server that serve one client alone. One caller (a
-	// token at an address) may have half of them. A client for which there is none left is refused
-	// until another has not used its own for client_idle_timeout. Default 64.
-	MaxLanes int `key:"max_client_connections" min:"1"`
+	// The most connections or child processes of one server that each serve a single client. One caller (a
+	// token at an address) may have half of them. When all are in use, further clients are rejected until
+	// one has been idle for client_idle_timeout. Default 64.
+	MaxClientConns int `key:"max_client_connections" min:"1"`
 
-	// The servers behind the gateway. Each has an id and one of command, url and rpc.
-	Servers []Server `key:"servers"`
+	// The MCP servers. Each has an id and one of command, url and rpc.
+	Servers []ServerConfig `key:"servers"`
 }
 
-// Server is one entry of the server table.
-type Server struct {
-	// The name in paths and in tool names: letters, digits, dot, dash and underscore, at most 64.
+// ServerConfig is one entry of the server table.
+type ServerConfig struct {
+	// The server's name in paths and in tool names: letters, digits, dot, dash and underscore, at most 64
+	// characters.
 	ID string `key:"id"`
 
-	// A program that speaks MCP on stdin and stdout, with its arguments.
+	// The command of a server on stdin and stdout, with its arguments. ctxgate starts it as a child
+	// process and restarts it when it exits. "${env:NAME}" and "${file:PATH}" in it are replaced. A
+	// program with a slash in its name is relative to the config file, any other is searched in PATH. "~",
+	// "$HOME" and "${HOME}" are replaced at the start of the program and of each argument, and at the
+	// start of the value in --option=value, if a slash, a colon (not after "~") or the end follows; relative
+	// paths in arguments are the program's business: see cwd.
 	Command []string `key:"command"`
 
-	// Environment variables for the program, besides a small safe set of the gateway's own;
-	// "env:NAME", "file:PATH" and "…${NAME}…" work.
+	// Environment variables for the child process, in addition to a small safe set of the gateway's own;
+	// "env:NAME", "file:PATH" and "…${NAME}…" work, and "~/…" and "$HOME/…" at the start.
 	Env map[string]secret.Text `key:"env" literal:"ok"`
 
-	// The longest the program may take to start; a duration. Default 20s.
+	// The directory in which the child process runs. "~", "$HOME" and a path relative to the config file
+	// work. Default empty: the gateway's own.
+	Cwd string `key:"cwd"`
+
+	// How long the child process may take to start; a duration. Default 20s.
 	StartupTimeout unit.Duration `key:"startup_timeout"`
 
-	// How long the program may take to stop before it is killed; a duration. Default 3s.
+	// How long the first start may take if the command fetches the server before it runs it: npx, bunx,
+	// pnpm dlx, uvx, pipx run, docker run and the like, also behind env, cmd /c or sh -c. Once the
+	// server has been up, startup_timeout holds. A duration; default 5m, at most 1h; 0 means that
+	// startup_timeout holds from the beginning.
+	InstallTimeout unit.Duration `key:"install_timeout" min:"0s" max:"1h"`
+
+	// How long the child process may take to stop before it is killed; a duration. Default 3s.
 	ShutdownGrace unit.Duration `key:"shutdown_grace"`
 
-	// The URL of a server that speaks MCP over HTTP. A key in it is written as a reference:
+	// The URL of an MCP server over HTTP. Write a key in it as a reference:
 	// "https://host/mcp?key=env:NAME", "https://host/${NAME}/mcp", "…?key=file:PATH", or "env:NAME" for
-	// all of it; what stands in its path or query is escaped.
+	// the whole URL; values in the path or query are escaped.
 	URL secret.URL `key:"url"`
 
-	// How a server with a url speaks: "http" (Streamable HTTP) or "sse" (the older HTTP+SSE).
+	// The transport of a server with a url: "http" (Streamable HTTP) or "sse" (the older HTTP+SSE).
 	// Default "http".
 	Transport string `key:"transport" oneof:"http,sse"`
 
-	// Headers sent with every request to a url or rpc server; "env:NAME", "file:PATH",
-	// "Bearer env:NAME" and "Bearer ${NAME}" work, and a credential must be written so.
+	// Headers sent with every request to a url or rpc server; "env:NAME", "file:PATH", "Bearer env:NAME"
+	// and "Bearer ${NAME}" work. Credentials must be written as such references.
 	Headers map[string]secret.Text `key:"headers" literal:"ok"`
 
-	// How a server with a url is authorized that wants OAuth. What one user has granted is used
-	// for every client of the gateway.
-	OAuth grant.Config `key:"oauth"`
+	// OAuth for a server with a url that requires it. The authorization of one user is used for every
+	// client of the gateway.
+	OAuth oauth.Config `key:"oauth"`
 
-	// The base URL of a server that speaks plain JSON-RPC: requests are POSTed to <rpc>/rpc.
-	// References work as in url.
+	// The base URL of a server with plain JSON-RPC over HTTP: requests are POSTed to <rpc>/rpc. References
+	// work as in url.
 	RPC secret.URL `key:"rpc"`
 
-	// Never start a program or a session for one client alone: all clients share one, and the
-	// server cannot ask its clients anything (sampling, elicitation, roots). Default false.
-	Shared bool `key:"shared"`
+	// Who uses the server's child process. true: all clients share one, and the server cannot send requests to
+	// clients (sampling, elicitation, roots). false: every client session has its own, for servers that keep what one
+	// client works on, such as a browser's page. Not set: all clients share one until the server sends a
+	// request to a client; from then on the clients that can answer such requests have their own. For servers
+	// that are known to drive a browser (Playwright, Puppeteer, Chrome DevTools) the default is false.
+	Shared *bool `key:"shared"`
 
-	// Overrides naming.prefix for this server. Default empty: as naming says.
+	// Keep the entry, but do not start or offer the server. Its references to secrets need not resolve.
+	// Default false.
+	Disabled bool `key:"disabled"`
+
+	// The tools that are offered, by the server's own names, with * for any characters. Other tools are
+	// neither listed nor called. Default empty: all.
+	EnabledTools []string `key:"enabled_tools"`
+
+	// The tools that are not offered, written as in enabled_tools. A tool that both lists match is not
+	// offered.
+	DisabledTools []string `key:"disabled_tools"`
+
+	// Overrides response_timeout for this server; a duration. Default 0: response_timeout.
+	ResponseTimeout unit.Duration `key:"response_timeout" min:"0s"`
+
+	// Fault is why the server cannot be started, such as a missing secret; "" if it can. It is not a key.
+	Fault string
+
+	// Overrides naming.prefix for this server. Default empty: naming.prefix.
 	Prefix string `key:"prefix" oneof:"always,auto,never"`
 }
 
-// Default is the configuration of an empty file.
+// Default returns the configuration of an empty file.
 func Default() Config {
 	return Config{
 		HealthcheckInterval: unit.Duration(30 * time.Second),
@@ -107,37 +147,35 @@ func Default() Config {
 		ListTTL:             unit.Duration(5 * time.Minute),
 		MaxListBytes:        8 << 20,
 		IdleTimeout:         unit.Duration(10 * time.Minute),
-		MaxLanes:            64,
+		MaxClientConns:      64,
 	}
 }
 
-// SetDefaults fills what an entry does not say.
-func (s *Server) SetDefaults() {
+// SetDefaults sets the defaults of an entry.
+func (s *ServerConfig) SetDefaults() {
 	s.StartupTimeout = unit.Duration(20 * time.Second)
+	s.InstallTimeout = unit.Duration(5 * time.Minute)
 	s.ShutdownGrace = unit.Duration(3 * time.Second)
 	s.Transport = "http"
 }
 
-// Validate lists every problem; each text begins with the key it is about.
+// Validate lists every problem; each text starts with its key.
 func (c Config) Validate() []error {
 	var problems []error
-	if c.ResponseTimeout <= 0 {
-		problems = append(problems, errors.New("response_timeout: must be positive"))
-	}
-	if c.MaxReplyBytes <= 0 {
-		problems = append(problems, errors.New("max_reply_bytes: must be positive"))
-	}
-	if c.MaxListBytes <= 0 {
-		problems = append(problems, errors.New("max_list_bytes: must be positive"))
-	}
-	if c.HealthcheckInterval > 0 && c.HealthcheckTimeout <= 0 {
-		problems = append(problems, errors.New("healthcheck_timeout: must be positive"))
-	}
-	if c.IdleTimeout <= 0 {
-		problems = append(problems, errors.New("client_idle_timeout: must be positive"))
-	}
-	if c.MaxLanes <= 0 {
-		problems = append(problems, errors.New("max_client_connections: must be positive"))
+	for _, setting := range []struct {
+		key        string
+		isPositive bool
+	}{
+		{"response_timeout", c.ResponseTimeout > 0},
+		{"max_reply_bytes", c.MaxReplyBytes > 0},
+		{"max_list_bytes", c.MaxListBytes > 0},
+		{"healthcheck_timeout", c.HealthcheckTimeout > 0 || c.HealthcheckInterval <= 0},
+		{"client_idle_timeout", c.IdleTimeout > 0},
+		{"max_client_connections", c.MaxClientConns > 0},
+	} {
+		if !setting.isPositive {
+			problems = append(problems, fmt.Errorf("%s: must be positive", setting.key))
+		}
 	}
 	seen := map[string]int{}
 	for i, s := range c.Servers {
@@ -153,11 +191,11 @@ func (c Config) Validate() []error {
 	return problems
 }
 
-var goodID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
+var validID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 
-func (s Server) validate() []error {
+func (s ServerConfig) validate() []error {
 	var problems []error
-	if !goodID.MatchString(s.ID) {
+	if !validID.MatchString(s.ID) {
 		problems = append(problems, fmt.Errorf("id: %q must be 1 to 64 letters, digits, dots, dashes or underscores", s.ID))
 	}
 	kinds := 0
@@ -175,7 +213,7 @@ func (s Server) validate() []error {
 			continue
 		}
 		kinds++
-		sample := u.value.Sample() // which says nothing of a URL that is a reference as a whole
+		sample := u.value.Sample() // empty if the whole URL is a reference
 		if err := checkURL(sample); err != nil && sample != "" {
 			problems = append(problems, fmt.Errorf("%s: %w", u.key, err))
 		} else if u.key == "rpc" && strings.Contains(sample, "?") {
@@ -188,10 +226,24 @@ func (s Server) validate() []error {
 	for _, err := range s.OAuth.Validate() {
 		problems = append(problems, fmt.Errorf("oauth.%w", err))
 	}
+	if s.Cwd != "" && (len(s.Command) == 0 || !filepath.IsAbs(s.Cwd)) {
+		problems = append(problems, errors.New("cwd: must be an absolute path, of a server with a command"))
+	}
 	if kinds != 1 {
 		problems = append(problems, errors.New("id: one of command, url and rpc is needed, and only one"))
 	}
 	return problems
+}
+
+// responseTimeout is how long the server may take to answer a call.
+func (s ServerConfig) responseTimeout(common Config) time.Duration {
+	return cmp.Or(s.ResponseTimeout, common.ResponseTimeout).D()
+}
+
+// OffersTool reports whether enabled_tools and disabled_tools let clients see and call a tool.
+func (s ServerConfig) OffersTool(name string) bool {
+	matches := func(pattern string) bool { return glob.New(pattern).Match(name) }
+	return (len(s.EnabledTools) == 0 || slices.ContainsFunc(s.EnabledTools, matches)) && !slices.ContainsFunc(s.DisabledTools, matches)
 }
 
 func checkURL(s string) error {

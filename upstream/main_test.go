@@ -10,11 +10,11 @@ import (
 	"github.com/ctxgate/ctxgate/internal/child"
 )
 
-// This binary is the test, the shim that programs run under, and the programs of the tests.
+// This binary is the test, the shim, and the children of the tests.
 func TestMain(m *testing.M) {
-	child.Lifeline()
+	child.RunIfShim()
 	if len(os.Args) > 1 && os.Args[1] == "run:server" {
-		os.Exit(serve(os.Args[2:]))
+		os.Exit(runChildServer(os.Args[2:]))
 	}
 	slog.SetDefault(slog.New(slog.DiscardHandler))
 	goleak.VerifyTestMain(m)

@@ -10,84 +10,86 @@ import (
 	"github.com/ctxgate/ctxgate/upstream"
 )
 
-func plainAt(f *far) upstream.Server { return upstream.Server{RPC: secret.URL(f.URL + "/base")} }
+func plainEntry(f *fakeHTTP) upstream.ServerConfig {
+	return upstream.ServerConfig{RPC: secret.URL(f.URL + "/base")}
+}
 
-// G2: a plain server is greeted like one of the older era, at <rpc>/rpc.
+// G2: a plain server gets initialize at <rpc>/rpc.
 func TestPlainServer(t *testing.T) {
-	f := legacy(t)
-	n := connect(t, plainAt(f), func(_ *upstream.Config, s *upstream.Server) {
+	f := newLegacyServer(t)
+	n := connect(t, plainEntry(f), func(_ *upstream.Config, s *upstream.ServerConfig) {
 		s.Headers = map[string]secret.Text{"authorization": secret.Parse("Bearer t")}
 	})
-	n.must(t, mcp.ToolsCall, `{"name":"x"}`)
-	hello, _ := n.Shared().Up()
-	if hello.Era != mcp.EraLegacy || hello.Version != mcp.V20250618 || !hello.Offers("resources") {
-		t.Errorf("got %+v", hello)
+	n.mustCall(t, mcp.ToolsCall, `{"name":"x"}`)
+	handshake, _ := n.SharedConn().Handshake()
+	if handshake.Protocol != mcp.Legacy || handshake.Version != mcp.V20250618 || !handshake.HasCapability("resources") {
+		t.Errorf("got %+v", handshake)
 	}
-	for _, what := range []string{mcp.Initialize, mcp.Initialized, mcp.ToolsCall} {
-		h := f.await(t, what, 1)
+	for _, what := range []string{mcp.Initialize, mcp.NotifyInitialized, mcp.ToolsCall} {
+		h := f.awaitRequest(t, what, 1)
 		if h.path != "/base/rpc" || h.head.Get("Authorization") != "Bearer t" || h.head.Get(mcp.HeaderSession) != "" {
 			t.Errorf("%s: %s with %v", what, h.path, h.head)
 		}
 	}
-	if f.got(mcp.Discover) != nil || f.got("GET") != nil {
+	if f.requests(mcp.ServerDiscover) != nil || f.requests("GET") != nil {
 		t.Error("a plain server was spoken to in another way")
 	}
 }
 
-// G2: a server that knows no greeting has tools all the same.
-func TestPlainServerWithoutGreeting(t *testing.T) {
-	for name, a := range map[string]act{
-		"no such method": replyAs(200, "error", `{"code":-32601,"message":"Method not found"}`),
-		"of 404":         replyAs(404, "error", `{"code":-32601,"message":"Method not found"}`),
-		"anything":       reply(`"hello"`),
+// G2: a server that does not know initialize is taken to have tools.
+func TestPlainServerWithoutHandshake(t *testing.T) {
+	for name, a := range map[string]handler{
+		"no such method": respondAs(200, "error", `{"code":-32601,"message":"Method not found"}`),
+		"of 404":         respondAs(404, "error", `{"code":-32601,"message":"Method not found"}`),
+		"anything":       respond(`"hello"`),
 	} {
 		t.Run(name, func(t *testing.T) {
-			n := connect(t, plainAt(legacy(t).on(mcp.Initialize, a)), nil)
-			n.must(t, mcp.ToolsCall, `{"name":"x"}`)
-			hello, _ := n.Shared().Up()
-			if hello.Era != mcp.EraLegacy || !hello.Offers("tools") || hello.Offers("prompts") {
-				t.Errorf("got %+v", hello)
+			n := connect(t, plainEntry(newLegacyServer(t).on(mcp.Initialize, a)), nil)
+			n.mustCall(t, mcp.ToolsCall, `{"name":"x"}`)
+			handshake, _ := n.SharedConn().Handshake()
+			if handshake.Protocol != mcp.Legacy || !handshake.HasCapability("tools") || handshake.HasCapability("prompts") {
+				t.Errorf("got %+v", handshake)
 			}
 		})
 	}
 }
 
-// A2: what is no JSON-RPC server is none.
-func TestPlainServerThatIsNone(t *testing.T) {
+// A2: replies that are not JSON-RPC.
+func TestPlainServerErrors(t *testing.T) {
 	for name, tt := range map[string]struct {
-		act  act
+		act  handler
 		want fault.Kind
 	}{
-		"a page":     {status(200, "<html>"), fault.BadReply},
-		"nothing":    {status(200, ""), fault.BadReply},
-		"wrong id":   {status(200, `{"jsonrpc":"2.0","id":"x","error":{"code":1,"message":"m"}}`), fault.BadReply},
-		"cut":        {func(http.ResponseWriter, heard) { panic(http.ErrAbortHandler) }, fault.Unavailable},
-		"redirected": {status(307, ""), fault.BadReply},
+		"a page":     {respondStatus(200, "<html>"), fault.BadReply},
+		"nothing":    {respondStatus(200, ""), fault.BadReply},
+		"wrong id":   {respondStatus(200, `{"jsonrpc":"2.0","id":"x","error":{"code":1,"message":"m"}}`), fault.BadReply},
+		"cut":        {func(http.ResponseWriter, httpRequest) { panic(http.ErrAbortHandler) }, fault.Unavailable},
+		"redirected": {respondStatus(307, ""), fault.BadReply},
 	} {
 		t.Run(name, func(t *testing.T) {
-			n := connect(t, plainAt(legacy(t).on(mcp.Initialize, tt.act)), nil)
-			if err := n.failed(t); fault.KindOf(err) != tt.want {
+			n := connect(t, plainEntry(newLegacyServer(t).on(mcp.Initialize, tt.act)), nil)
+			if err := n.awaitFailure(t); fault.KindOf(err) != tt.want {
 				t.Errorf("got %v, want %s", err, tt.want)
 			}
 		})
 	}
 }
 
-// A2: a plain server's failures are the call's.
+// A2: how a plain server's failures reach the call.
 func TestPlainServerFailures(t *testing.T) {
-	f := legacy(t)
-	n := connect(t, plainAt(f), func(c *upstream.Config, _ *upstream.Server) {
-		c.ResponseTimeout, c.MaxReplyBytes = brief, 1000
+	f := newLegacyServer(t)
+	n := connect(t, plainEntry(f), func(c *upstream.Config, _ *upstream.ServerConfig) {
+		c.ResponseTimeout, c.MaxReplyBytes = shortTimeout, 1000
 	})
 	for name, tt := range map[string]struct {
-		act  act
+		act  handler
 		want fault.Kind
 	}{
-		"silent":   {func(_ http.ResponseWriter, h heard) { <-h.ctx.Done() }, fault.Timeout},
-		"a page":   {status(502, "<html>"), fault.BadReply},
-		"not ours": {status(200, `{"jsonrpc":"2.0","id":99,"result":1}`), fault.BadReply},
-		"large":    {reply(`"` + string(make([]byte, 2000)) + `"`), fault.BadReply},
-		"cut":      {func(http.ResponseWriter, heard) { panic(http.ErrAbortHandler) }, fault.Unavailable},
+		"silent":   {func(_ http.ResponseWriter, h httpRequest) { <-h.ctx.Done() }, fault.Timeout},
+		"a page":   {respondStatus(502, "<html>"), fault.BadReply},
+		"not ours": {respondStatus(200, `{"jsonrpc":"2.0","id":99,"result":1}`), fault.BadReply},
+		"large":    {respond(`"` + string(make([]byte, 2000)) + `"`), fault.BadReply},
+		"cut":      {func(http.ResponseWriter, httpRequest) { panic(http.ErrAbortHandler) }, fault.Unavailable},
 	} {
 		f.on(mcp.ToolsCall, tt.act)
 		if _, err := n.call(t, mcp.ToolsCall, `{"name":"x"}`); fault.KindOf(err) != tt.want {
@@ -95,22 +97,22 @@ func TestPlainServerFailures(t *testing.T) {
 		}
 	}
 	f.on(mcp.ToolsCall, nil)
-	n.must(t, mcp.ToolsCall, `{"name":"x"}`)
+	n.mustCall(t, mcp.ToolsCall, `{"name":"x"}`)
 	if n.count.Load() != 0 {
 		t.Error("the connection was given up")
 	}
 }
 
-// A client that leaves stops the POST.
-func TestPlainServerIsLeft(t *testing.T) {
-	f := legacy(t)
+// A canceled call ends its POST.
+func TestPlainServerCancellation(t *testing.T) {
+	f := newLegacyServer(t)
 	left := make(chan struct{})
-	f.on(mcp.ToolsCall, func(_ http.ResponseWriter, h heard) {
+	f.on(mcp.ToolsCall, func(_ http.ResponseWriter, h httpRequest) {
 		<-h.ctx.Done()
 		close(left)
 	})
-	leave(t, f, connect(t, plainAt(f), nil), left)
-	if f.got(mcp.Cancelled) != nil {
+	callAndCancel(t, f, connect(t, plainEntry(f), nil), left)
+	if f.requests(mcp.NotifyCancelled) != nil {
 		t.Error("a plain server was sent a cancellation")
 	}
 }

@@ -15,83 +15,83 @@ import (
 	"github.com/ctxgate/ctxgate/upstream"
 )
 
-// oldest is a server of HTTP+SSE: what it answers, it says on its stream.
-func oldest(t *testing.T) *far {
+// newSSEServer is a server of HTTP+SSE: it replies on its stream.
+func newSSEServer(t *testing.T) *fakeHTTP {
 	t.Helper()
-	f := newFar(t, map[string]act{})
-	said := make(chan string, 16)
-	f.on("GET", func(w http.ResponseWriter, h heard) {
-		stream("event: endpoint\ndata: /messages?session=1\n\n")(w, h)
+	f := newFakeHTTP(t, map[string]handler{})
+	outgoing := make(chan string, 16)
+	f.on("GET", func(w http.ResponseWriter, h httpRequest) {
+		respondEvents("event: endpoint\ndata: /messages?session=1\n\n")(w, h)
 		for {
 			select {
-			case text := <-said:
-				write(w, h, "event: message\ndata: "+text+"\n\n")
+			case text := <-outgoing:
+				writeEvent(w, h, "event: message\ndata: "+text+"\n\n")
 			case <-h.ctx.Done():
 				return
 			}
 		}
 	})
-	say := func(result string) act {
-		return func(w http.ResponseWriter, h heard) {
+	respond202 := func(result string) handler {
+		return func(w http.ResponseWriter, h httpRequest) {
 			if len(h.ID) > 0 {
-				said <- fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":%s}`, h.ID, result)
+				outgoing <- fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":%s}`, h.ID, result)
 			}
 			w.WriteHeader(http.StatusAccepted)
 		}
 	}
-	f.on(mcp.Initialize, say(`{"protocolVersion":"2024-11-05","capabilities":{"tools":{}},"serverInfo":{"name":"old"}}`))
-	f.on("push", func(_ http.ResponseWriter, h heard) { said <- h.body })
-	f.other = say(`{"content":[]}`)
+	f.on(mcp.Initialize, respond202(`{"protocolVersion":"2024-11-05","capabilities":{"tools":{}},"serverInfo":{"name":"old"}}`))
+	f.on("push", func(_ http.ResponseWriter, h httpRequest) { outgoing <- h.body })
+	f.other = respond202(`{"content":[]}`)
 	return f
 }
 
-// push makes the server say something by itself.
-func (f *far) push(text string) { f.acts["push"](nil, heard{body: text}) }
+// sendEvent makes the server send a message.
+func (f *fakeHTTP) sendEvent(text string) { f.handlers["push"](nil, httpRequest{body: text}) }
 
-// brief is a time that a test can wait for.
-const brief = unit.Duration(300 * time.Millisecond)
+// shortTimeout is short enough for a test to wait for.
+const shortTimeout = unit.Duration(300 * time.Millisecond)
 
-func old(f *far) upstream.Server {
-	return upstream.Server{URL: secret.URL(f.URL + "/sse"), Transport: "sse"}
+func sseEntry(f *fakeHTTP) upstream.ServerConfig {
+	return upstream.ServerConfig{URL: secret.URL(f.URL + "/sse"), Transport: "sse"}
 }
 
-// A13: a server of the oldest transport: one stream, a POST for each message.
-func TestOldestTransport(t *testing.T) {
-	f := oldest(t)
-	n := connect(t, old(f), func(_ *upstream.Config, s *upstream.Server) {
+// A13: HTTP+SSE: one stream, and a POST for each message.
+func TestSSE(t *testing.T) {
+	f := newSSEServer(t)
+	n := connect(t, sseEntry(f), func(_ *upstream.Config, s *upstream.ServerConfig) {
 		s.Headers = map[string]secret.Text{"authorization": secret.Parse("Bearer t")}
 	})
-	n.must(t, mcp.ToolsCall, `{"name":"x"}`)
-	hello, _ := n.Shared().Up()
-	if hello.Era != mcp.EraLegacy || hello.Version != mcp.V20241105 {
-		t.Errorf("got %+v", hello)
+	n.mustCall(t, mcp.ToolsCall, `{"name":"x"}`)
+	handshake, _ := n.SharedConn().Handshake()
+	if handshake.Protocol != mcp.Legacy || handshake.Version != mcp.V20241105 {
+		t.Errorf("got %+v", handshake)
 	}
-	get, call := f.await(t, "GET", 1), f.await(t, mcp.ToolsCall, 1)
+	get, call := f.awaitRequest(t, "GET", 1), f.awaitRequest(t, mcp.ToolsCall, 1)
 	if get.path != "/sse" || get.head.Get("Accept") != "text/event-stream" || get.head.Get("Authorization") != "Bearer t" {
 		t.Errorf("GET %s with %v", get.path, get.head)
 	}
 	if call.path != "/messages?session=1" || call.head.Get("Content-Type") != "application/json" || call.head.Get("Authorization") != "Bearer t" {
 		t.Errorf("POST %s with %v", call.path, call.head)
 	}
-	f.push(`{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`)
-	n.ears.await(t, mcp.ToolsChanged)
-	f.push(`{"jsonrpc":"2.0","id":"p","method":"ping"}`)
-	if h := f.await(t, "answer", 1); h.body != `{"jsonrpc":"2.0","id":"p","result":{}}` {
+	f.sendEvent(`{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`)
+	n.ears.awaitNotification(t, mcp.NotifyToolsChanged)
+	f.sendEvent(`{"jsonrpc":"2.0","id":"p","method":"ping"}`)
+	if h := f.awaitRequest(t, "answer", 1); h.body != `{"jsonrpc":"2.0","id":"p","result":{}}` {
 		t.Errorf("got %s", h.body)
 	}
-	if f.got(mcp.Discover) != nil {
-		t.Error("the newer era was asked for")
+	if f.requests(mcp.ServerDiscover) != nil {
+		t.Error("server/discover was sent")
 	}
 	for range 50 {
-		n.must(t, mcp.ToolsCall, `{"name":"x"}`)
+		n.mustCall(t, mcp.ToolsCall, `{"name":"x"}`)
 	}
 	if got := f.accepted.Load(); got > 8 {
 		t.Errorf("%d connections for 50 calls", got)
 	}
 }
 
-// A13: messages have the server's credentials: they go to its own origin and nowhere else.
-func TestEndpointOfTheSameOrigin(t *testing.T) {
+// A13: messages carry the server's credentials, so they go to its own origin only.
+func TestSSEEndpointMustBeSameOrigin(t *testing.T) {
 	stranger := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		t.Errorf("a stranger was sent %s", r.URL)
 	}))
@@ -112,19 +112,19 @@ func TestEndpointOfTheSameOrigin(t *testing.T) {
 		"no URL at all": {func(string) string { return "http://[::1" }, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := oldest(t)
-			listening := f.acts["GET"]
-			f.on("GET", func(w http.ResponseWriter, h heard) { listening(replaceEndpoint{w, tt.endpoint(f.URL)}, h) })
-			n := connect(t, old(f), nil)
-			<-n.Shared().Settled()
-			if _, up := n.Shared().Up(); up == tt.fails {
+			f := newSSEServer(t)
+			listening := f.handlers["GET"]
+			f.on("GET", func(w http.ResponseWriter, h httpRequest) { listening(replaceEndpoint{w, tt.endpoint(f.URL)}, h) })
+			n := connect(t, sseEntry(f), nil)
+			<-n.SharedConn().FirstAttemptDone()
+			if _, up := n.SharedConn().Handshake(); up == tt.fails {
 				t.Errorf("up: %t", up)
 			}
 		})
 	}
 }
 
-// replaceEndpoint says another endpoint than the server does.
+// replaceEndpoint replaces the endpoint that the server sends.
 type replaceEndpoint struct {
 	http.ResponseWriter
 	to string
@@ -137,53 +137,53 @@ func (r replaceEndpoint) Write(p []byte) (int, error) {
 	return len(p), err
 }
 
-// A2: a stream that ends is a connection that ended; it is made again.
-func TestOldestTransportReconnects(t *testing.T) {
-	f := oldest(t)
-	n := connect(t, old(f), nil)
-	n.must(t, mcp.ToolsCall, `{"name":"x"}`)
+// A2: the end of the stream is the end of the connection; it is opened again.
+func TestSSEReconnects(t *testing.T) {
+	f := newSSEServer(t)
+	n := connect(t, sseEntry(f), nil)
+	n.mustCall(t, mcp.ToolsCall, `{"name":"x"}`)
 	f.CloseClientConnections()
-	f.await(t, "GET", 2)
-	n.must(t, mcp.ToolsCall, `{"name":"x"}`)
+	f.awaitRequest(t, "GET", 2)
+	n.mustCall(t, mcp.ToolsCall, `{"name":"x"}`)
 	if n.count.Load() != 1 {
 		t.Errorf("%d connections were lost", n.count.Load())
 	}
 }
 
-// A2: a session that the server has forgotten is made again, and the call was made once.
-func TestOldestTransportForgets(t *testing.T) {
-	f := oldest(t)
-	n := connect(t, old(f), nil)
-	n.must(t, mcp.Ping, `{}`)
-	f.on(mcp.ToolsCall, func(w http.ResponseWriter, _ heard) {
+// A2: after the server forgot the session, a new connection is opened and the call is executed once.
+func TestSSEForgottenSession(t *testing.T) {
+	f := newSSEServer(t)
+	n := connect(t, sseEntry(f), nil)
+	n.mustCall(t, mcp.Ping, `{}`)
+	f.on(mcp.ToolsCall, func(w http.ResponseWriter, _ httpRequest) {
 		f.on(mcp.ToolsCall, nil)
 		http.Error(w, "session not found", http.StatusNotFound)
 	})
-	n.must(t, mcp.ToolsCall, `{"name":"x"}`)
-	if got := len(f.got(mcp.ToolsCall)); got != 2 || len(f.got(mcp.Initialize)) != 2 {
-		t.Errorf("%d calls and %d greetings", got, len(f.got(mcp.Initialize)))
+	n.mustCall(t, mcp.ToolsCall, `{"name":"x"}`)
+	if got := len(f.requests(mcp.ToolsCall)); got != 2 || len(f.requests(mcp.Initialize)) != 2 {
+		t.Errorf("%d calls and %d handshakes", got, len(f.requests(mcp.Initialize)))
 	}
 }
 
-// A2: what a server of the oldest transport does wrong is a failure of the right kind.
-func TestOldestTransportFailures(t *testing.T) {
+// A2: failures of an SSE server have the right kind.
+func TestSSEFailures(t *testing.T) {
 	for name, tt := range map[string]struct {
-		act  act
+		act  handler
 		want fault.Kind
 	}{
-		"refused":     {status(401, ""), fault.Unavailable},
-		"busy":        {status(503, ""), fault.Unavailable},
-		"bad request": {status(400, "no such tool"), fault.BadReply},
-		"redirect":    {status(307, ""), fault.BadReply},
-		"cut":         {func(http.ResponseWriter, heard) { panic(http.ErrAbortHandler) }, fault.Unavailable},
+		"refused":     {respondStatus(401, ""), fault.Unavailable},
+		"busy":        {respondStatus(503, ""), fault.Unavailable},
+		"bad request": {respondStatus(400, "no such tool"), fault.BadReply},
+		"redirect":    {respondStatus(307, ""), fault.BadReply},
+		"cut":         {func(http.ResponseWriter, httpRequest) { panic(http.ErrAbortHandler) }, fault.Unavailable},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := oldest(t).on(mcp.ToolsCall, tt.act)
-			n := connect(t, old(f), nil)
+			f := newSSEServer(t).on(mcp.ToolsCall, tt.act)
+			n := connect(t, sseEntry(f), nil)
 			if _, err := n.call(t, mcp.ToolsCall, `{"name":"x"}`); fault.KindOf(err) != tt.want {
 				t.Errorf("got %v, want %s", err, tt.want)
 			}
-			n.must(t, mcp.Ping, `{}`)
+			n.mustCall(t, mcp.Ping, `{}`)
 			if n.count.Load() != 0 {
 				t.Error("the connection was given up")
 			}
@@ -191,48 +191,48 @@ func TestOldestTransportFailures(t *testing.T) {
 	}
 }
 
-// A2: what is no stream, or never says where messages go, is no server.
-func TestOldestTransportThatIsNone(t *testing.T) {
+// A2: a response that is not an event stream, or has no endpoint event, is not a server.
+func TestSSENotAServer(t *testing.T) {
 	for name, tt := range map[string]struct {
-		act  act
+		act  handler
 		want fault.Kind
 	}{
-		"a page":    {status(200, "<html>"), fault.BadReply},
-		"not there": {status(404, ""), fault.BadReply},
-		"refused":   {status(403, ""), fault.Unavailable},
-		"ends":      {stream(": hello\n\n", "event: other\ndata: x\n\n"), fault.Unavailable},
-		"silent":    {func(w http.ResponseWriter, h heard) { stream(":\n\n")(w, h); <-h.ctx.Done() }, fault.Timeout},
+		"a page":    {respondStatus(200, "<html>"), fault.BadReply},
+		"not there": {respondStatus(404, ""), fault.BadReply},
+		"refused":   {respondStatus(403, ""), fault.Unavailable},
+		"ends":      {respondEvents(": hello\n\n", "event: other\ndata: x\n\n"), fault.Unavailable},
+		"silent":    {func(w http.ResponseWriter, h httpRequest) { respondEvents(":\n\n")(w, h); <-h.ctx.Done() }, fault.Timeout},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := oldest(t).on("GET", tt.act)
-			n := connect(t, old(f), func(_ *upstream.Config, s *upstream.Server) { s.StartupTimeout = brief })
-			if err := n.failed(t); fault.KindOf(err) != tt.want {
+			f := newSSEServer(t).on("GET", tt.act)
+			n := connect(t, sseEntry(f), func(_ *upstream.Config, s *upstream.ServerConfig) { s.StartupTimeout = shortTimeout })
+			if err := n.awaitFailure(t); fault.KindOf(err) != tt.want {
 				t.Errorf("got %v, want %s", err, tt.want)
 			}
 		})
 	}
 }
 
-// A13: a client that leaves is told of, on the oldest transport too.
-func TestOldestTransportCancels(t *testing.T) {
-	f := oldest(t).on(mcp.ToolsCall, status(202, ""))
-	n := connect(t, old(f), func(c *upstream.Config, _ *upstream.Server) { c.ResponseTimeout = brief })
+// A13: a canceled call is canceled at an SSE server.
+func TestSSECancellation(t *testing.T) {
+	f := newSSEServer(t).on(mcp.ToolsCall, respondStatus(202, ""))
+	n := connect(t, sseEntry(f), func(c *upstream.Config, _ *upstream.ServerConfig) { c.ResponseTimeout = shortTimeout })
 	if _, err := n.call(t, mcp.ToolsCall, `{"name":"x"}`); fault.KindOf(err) != fault.Timeout {
 		t.Errorf("got %v", err)
 	}
-	want := fmt.Sprintf(`"requestId":%s`, f.got(mcp.ToolsCall)[0].ID)
-	if h := f.await(t, mcp.Cancelled, 1); !strings.Contains(h.body, want) {
+	want := fmt.Sprintf(`"requestId":%s`, f.requests(mcp.ToolsCall)[0].ID)
+	if h := f.awaitRequest(t, mcp.NotifyCancelled, 1); !strings.Contains(h.body, want) {
 		t.Errorf("got %s, want %s", h.body, want)
 	}
 }
 
-// A message over the limit ends the stream it came on, and says why.
-func TestOldestTransportTooLarge(t *testing.T) {
-	f := oldest(t)
-	n := connect(t, old(f), func(c *upstream.Config, _ *upstream.Server) { c.MaxReplyBytes = 4 << 10 })
-	f.on(mcp.ToolsCall, func(w http.ResponseWriter, _ heard) {
+// A message over the limit ends the stream, and the error says why.
+func TestSSEMessageTooLarge(t *testing.T) {
+	f := newSSEServer(t)
+	n := connect(t, sseEntry(f), func(c *upstream.Config, _ *upstream.ServerConfig) { c.MaxReplyBytes = 4 << 10 })
+	f.on(mcp.ToolsCall, func(w http.ResponseWriter, _ httpRequest) {
 		w.WriteHeader(http.StatusAccepted)
-		f.push(`"` + strings.Repeat("x", 8<<10) + `"`)
+		f.sendEvent(`"` + strings.Repeat("x", 8<<10) + `"`)
 	})
 	if _, err := n.call(t, mcp.ToolsCall, `{"name":"x"}`); fault.KindOf(err) != fault.BadReply {
 		t.Errorf("got %v", err)

@@ -1,50 +1,57 @@
 package main
 
 import (
-	"errors"
 	"fmt"
-	"log/slog"
+	"io"
 	"os"
 
 	"github.com/spf13/cobra"
 
-	"github.com/ctxgate/ctxgate/app"
 	"github.com/ctxgate/ctxgate/config"
-	"github.com/ctxgate/ctxgate/internal/secret"
 )
 
 func checkCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check",
-		Short: "Say everything that is wrong with a config file",
-		Long: `Read the config file and print every problem on stderr, each with its file and line. A good
-file prints nothing and exits 0.
+		Short: "List every problem of a config file",
+		Long: `Read the config file and print every problem on stderr, each with its file and line. For
+a file without problems it prints nothing and exits 0.
 
-Secrets are not followed, so that a file can be checked where they are not; with
---secrets they are, as serve does.
+References to secrets (env:NAME, file:PATH) are not resolved, so that a file can be
+checked on a machine without the secrets; --secrets resolves them, as serve does.
 
-With --servers every server is started too, and what it says of itself is printed; one
-that does not start, and a name that two servers want, is a problem.`,
-		Example: "  ctxgate check --config ctxgate.toml && echo good",
+--servers also starts every server and prints its MCP version and how many tools, prompts
+and resources it offers. It waits for servers that npx, uvx or docker have to fetch first,
+and shows their progress on stderr. A server that does not start, with the last lines of
+its stderr and the setting that ended the wait, or a tool name that two servers claim, is
+a problem: the exit code is 1.
+
+--verbose also prints the defaults that the profile sets, one per line, and which of them
+the file or the environment overrides.`,
+		Example: "  ctxgate check --config ctxgate.toml && echo ok",
 	}
 	path := configFlag(cmd)
-	secrets := cmd.Flags().Bool("secrets", false, "also follow env: and file: references")
+	secrets := cmd.Flags().Bool("secrets", false, "also resolve env: and file: references")
 	servers := cmd.Flags().Bool("servers", false, "also start every server and print what it offers")
-	verbose := cmd.Flags().BoolP("verbose", "v", false, "also print what this version reads but does not act on")
+	verbose := cmd.Flags().BoolP("verbose", "v", false, "also print what the profile sets, and warnings: variables and keys that have no effect")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		env := config.Env(os.Environ())
-		file, err := config.Find(*path, env)
+		file, err := config.FindFile(*path, env)
 		if err != nil {
 			return err
 		}
-		loaded, problems := config.Load(file, env)
+		loaded, problems := loadFile(file, env)
 		problems = append(problems, loaded.CheckExposed()...)
 		problems.Sort()
 		if len(problems) == 0 && (*secrets || *servers) {
-			problems = loaded.Resolve(env)
+			problems = loaded.ResolveSecrets(env)
+		}
+		if !*secrets { // as serve does: with the profile agents one server is down, and the others are checked
+			problems = loaded.TolerateServers(problems)
 		}
 		if *verbose {
-			warn(cmd.ErrOrStderr(), loaded.Warnings)
+			printWarnings(cmd.ErrOrStderr(), loaded.Warnings)
+			printProfile(cmd.OutOrStdout(), loaded, env)
 		}
 		if len(problems) > 0 || !*servers {
 			return problems.Err()
@@ -54,30 +61,15 @@ that does not start, and a name that two servers want, is a problem.`,
 	return cmd
 }
 
-// checkServers starts every server and prints what it is.
-func checkServers(cmd *cobra.Command, cfg config.Config) error {
-	slog.SetDefault(app.Logger(cmd.ErrOrStderr(), config.Log{Level: "ERROR"}))
-	found, clashes, err := app.Survey(cmd.Context(), cfg, options())
-	if err != nil {
-		return err
+// printProfile prints what the profile sets.
+func printProfile(w io.Writer, loaded config.Loaded, env config.Env) {
+	settings := loaded.ProfileSettings(env)
+	if len(settings) == 0 {
+		fmt.Fprintf(w, "profile %q sets nothing\n", loaded.Profile)
+		return
 	}
-	bad := len(clashes)
-	for _, f := range found {
-		if f.Problem != nil {
-			bad++
-			fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s\n", f.Server, secret.Redact(f.Problem.Error()))
-			continue
-		}
-		fmt.Fprintf(cmd.OutOrStdout(), "%s: %s\n", f.Server, f.Line)
+	fmt.Fprintf(w, "profile %q sets\n", loaded.Profile)
+	for _, s := range settings {
+		fmt.Fprintln(w, " ", s)
 	}
-	for _, text := range clashes {
-		fmt.Fprintln(cmd.ErrOrStderr(), text)
-	}
-	switch {
-	case bad == 1:
-		return &exitError{exitProblem, errors.New("1 problem with the servers")}
-	case bad > 1:
-		return &exitError{exitProblem, fmt.Errorf("%d problems with the servers", bad)}
-	}
-	return nil
 }

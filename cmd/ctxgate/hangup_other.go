@@ -4,5 +4,5 @@ package main
 
 import "os"
 
-// notifyHangup does nothing where there is no such signal.
+// notifyHangup does nothing: there is no SIGHUP on this system.
 func notifyHangup(chan<- os.Signal) {}

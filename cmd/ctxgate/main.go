@@ -1,5 +1,5 @@
-// Command ctxgate is the context gateway for AI agents. Each subcommand has its file; this one
-// has the root, the exit codes and what the subcommands share.
+// Command ctxgate is the context gateway for AI agents. Each subcommand has its own file; this file has the
+// root command, the exit codes and what the subcommands share.
 package main
 
 import (
@@ -9,21 +9,26 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"runtime"
 	"syscall"
 
 	"github.com/spf13/cobra"
 
 	"github.com/ctxgate/ctxgate/config"
+	"github.com/ctxgate/ctxgate/daemon"
 	"github.com/ctxgate/ctxgate/internal/child"
 	"github.com/ctxgate/ctxgate/internal/secret"
+	"github.com/ctxgate/ctxgate/setup"
+	"github.com/ctxgate/ctxgate/setup/clientfile"
 )
 
 // The exit codes, as --help documents them.
 const (
-	exitOK      = 0
-	exitProblem = 1 // something went wrong; stderr says what
-	exitUsage   = 2 // the command line is wrong
-	exitUnknown = 4 // recover: the id is unknown or has expired
+	exitOK         = 0
+	exitProblem    = 1 // an error, described on stderr
+	exitUsage      = 2 // wrong command line
+	exitNotRunning = 3 // status: no gateway runs
+	exitUnknown    = 4 // recover: the id is unknown or has expired
 )
 
 // exitError carries an exit code out of a subcommand.
@@ -36,11 +41,11 @@ func (e *exitError) Error() string { return e.err.Error() }
 func (e *exitError) Unwrap() error { return e.err }
 
 func main() {
-	child.Lifeline() // a process that was started to watch over a server does only that
-	os.Exit(run())
+	child.RunIfShim() // a process that was started to watch over a server does only that
+	os.Exit(runCommand())
 }
 
-func run() int {
+func runCommand() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	// A second signal ends the process at once.
@@ -49,12 +54,24 @@ func run() int {
 	if err == nil {
 		return exitOK
 	}
-	// Problems of a config are lines of their own, ready for an editor to jump to.
+	// Config problems are printed as "file:line: text", so that editors can jump to them.
 	var problems config.Problems
 	if errors.As(err, &problems) {
 		for _, p := range problems {
 			fmt.Fprintln(os.Stderr, p)
 		}
+		return exitProblem
+	}
+	if errors.Is(err, errReported) {
+		var exit *exitError
+		if errors.As(err, &exit) {
+			return exit.code
+		}
+		return exitProblem
+	}
+	var start *daemon.StartError
+	if errors.As(err, &start) { // the gateway's own words, config problems among them
+		fmt.Fprintln(os.Stderr, start.Text)
 		return exitProblem
 	}
 	fmt.Fprintln(os.Stderr, "ctxgate:", secret.Redact(err.Error()))
@@ -69,49 +86,55 @@ func root() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ctxgate",
 		Short: "The context gateway for AI agents",
-		Long: `ctxgate stands between AI agents and their tools. It cuts what would flood an
-agent's context, marks every cut, and keeps the original so that it can be read back.
+		Long: `ctxgate is a gateway between AI agents and their tools (MCP servers) and models (LLM
+APIs). It shortens tool results that would flood the agent's context, marks every cut,
+and stores the original so that it can be read back.
 
-Start with a file ctxgate.toml:
+To start:
+
+  ctxgate run claude      # one agent through ctxgate, for this run only
+  ctxgate init            # put ctxgate before the MCP servers of all your agents
+  ctxgate check --servers # start every server once and see what it offers
+  ctxgate status          # servers, agents, what was cut today
+
+'init' writes a config file, which you can also write yourself:
+
+  profile = "agents"
 
   [[servers]]
   id = "files"
   command = ["npx", "-y", "@modelcontextprotocol/server-filesystem", "/home/me/project"]
 
-then
+Agents start 'ctxgate stdio', or connect to http://127.0.0.1:8000/mcp of 'ctxgate serve'.
 
-  ctxgate check      # is the file right?
-  ctxgate serve      # run; agents connect to http://127.0.0.1:8000/mcp
-  ctxgate stdio      # or: be one MCP server on stdin and stdout
-  ctxgate pruner     # or: only the pruner, at http://127.0.0.1:8006/rpc
-  ctxgate prune      # or: a filter for pipes, text in, the lines that matter out
-  ctxgate recover ID # read back what a marker says was cut
-
-The config file is the one named with --config, else $CTXGATE_CONFIG, else
+The config file is the one given with --config, else $CTXGATE_CONFIG, else
 ./ctxgate.toml, else ctxgate/ctxgate.toml in your config directory.
 
-Exit codes: 0 all is well; 1 something went wrong, stderr says what; 2 the command
-line is wrong; 4 (recover) the id is unknown or has expired.`,
+Exit codes: 0 success; 1 an error, described on stderr; 2 wrong command line;
+3 (status) no gateway runs; 4 (recover) the id is unknown or has expired.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return fmt.Errorf("unknown command %q; 'ctxgate --help' lists them", args[0])
+				return unknownCommand(cmd, args[0])
 			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &exitError{exitUsage, err} })
-	cmd.AddCommand(serveCommand(), stdioCommand(), prunerCommand(), pruneCommand(), checkCommand(), recoverCommand(), versionCommand())
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return &exitError{exitUsage, suggestFlag(cmd, err)} })
+	cmd.Version = version() // makes --version work
+	cmd.SetVersionTemplate(versionLine())
+	cmd.AddCommand(serveCommand(), stdioCommand(), stopCommand(), logsCommand(), prunerCommand(), pruneCommand(), checkCommand(), recoverCommand(), statusCommand(), versionCommand())
+	cmd.AddCommand(runAgentCommand(), initCommand(), addCommand(), removeCommand())
 	for _, c := range append(cmd.Commands(), cmd) {
-		c.Args = usage(c.Args)
+		c.Args = withUsageExit(c.Args)
 	}
 	return cmd
 }
 
-// usage makes a refusal of arguments exit with the code for it.
-func usage(check cobra.PositionalArgs) cobra.PositionalArgs {
+// withUsageExit makes an error about the arguments exit with exitUsage.
+func withUsageExit(check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if check == nil {
 			check = cobra.NoArgs
@@ -129,25 +152,45 @@ func configFlag(cmd *cobra.Command) *string {
 	return path
 }
 
-// load finds, reads and checks the configuration and follows its secrets. The variables named in used
-// are read elsewhere.
-func load(named string, mayBeAbsent bool, used ...string) (config.Loaded, error) {
+// loadConfig finds, reads and validates the configuration and resolves its secrets. It does not warn of the
+// variables named in used.
+func loadConfig(named string, optional bool, used ...string) (config.Loaded, error) {
 	env := config.Env(os.Environ())
-	path, err := config.Find(named, env)
-	if mayBeAbsent && errors.Is(err, config.ErrNoFile) {
+	path, err := config.FindFile(named, env)
+	if optional && errors.Is(err, config.ErrNoFile) {
 		err = nil
 	}
 	if err != nil {
 		return config.Loaded{}, err
 	}
-	loaded, problems := config.Load(path, env, used...)
+	loaded, problems := loadFile(path, env, used...)
 	if len(problems) == 0 {
-		problems = loaded.Resolve(env)
+		if problems = loaded.TolerateServers(loaded.ResolveSecrets(env)); len(problems) > 0 {
+			return loaded, &unresolvedError{problems}
+		}
 	}
 	return loaded, problems.Err()
 }
 
-func warn(w io.Writer, warnings []string) {
+// unresolvedError is the problems of a configuration whose secrets were resolved.
+type unresolvedError struct{ config.Problems }
+
+func (e *unresolvedError) Error() string { return e.Problems.Error() }
+func (e *unresolvedError) Unwrap() error { return e.Problems }
+
+// loadFile loads a config file, or the servers of a file that is a client's.
+func loadFile(path string, env config.Env, used ...string) (config.Loaded, config.Problems) {
+	if data, err := setup.ReadExisting(path); err == nil && data != nil && path != "" {
+		home, _ := os.UserHomeDir()
+		clients := clientfile.Env{GOOS: runtime.GOOS, Home: home, Lookup: env.Lookup}
+		if loaded, isClients, problems := setup.LoadClientFile(path, data, clients, env); isClients {
+			return loaded, problems
+		}
+	}
+	return config.Load(path, env, used...)
+}
+
+func printWarnings(w io.Writer, warnings []string) {
 	for _, text := range warnings {
 		fmt.Fprintln(w, "warning:", text)
 	}

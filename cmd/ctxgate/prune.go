@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -22,7 +23,7 @@ import (
 	"github.com/ctxgate/ctxgate/prunerd"
 )
 
-// pruneFlags are how a text is to be pruned, and what is to be told of it.
+// pruneFlags are the flags of the command: how to prune, and what to print.
 type pruneFlags struct {
 	goal, kind                      string
 	budget                          prune.Budget
@@ -33,22 +34,22 @@ type pruneFlags struct {
 func pruneCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "prune [FILE]",
-		Short: "Make a text shorter for a goal: a filter for pipes",
-		Long: `Read a text from FILE or stdin and print the lines of it that matter for a goal. What is left
-out is marked, and kept, so that it can be read back: 'ctxgate recover' takes the prune_id
-of a marker. Without a goal the text's own structure decides: headings, definitions,
-errors and what led to them.
+		Short: "Print only the lines of a text that matter for a goal",
+		Long: `Read a text from FILE or stdin and print the lines that matter for a goal. Left-out lines
+are replaced by markers, and the original is stored: 'ctxgate recover' prints it, given the
+prune_id in a marker. Without a goal the structure of the text decides: headings,
+definitions, errors and what led to them.
 
-Lines stay as they are and in their order, and never are more left out than --ratio and
---min-keep allow; what must not be missing (imports, signatures, headings, errors) stays
-even then. A text from which nothing is left out comes out byte for byte. So does all of
-it when the original cannot be kept, and when it is binary; stderr says so.
+The remaining lines are unchanged and in their order. --ratio and --min-keep limit how many
+lines are left out; imports, signatures, headings and errors are never left out. If nothing
+is left out, the output is the input, byte for byte. The whole text is also printed if the
+original cannot be stored or if the input is binary; a warning on stderr says so.
 
-Everything happens on this machine. With --no-store nothing is kept, no config file is
-read, and what is left out cannot be read back.
+Everything happens on this machine. With --no-store the original is not stored, no config
+file is read, and left-out lines cannot be read back.
 
---bench answers requests of a benchmark, a JSON object a line, with the score of every
-line of a text, or with --kept with the lines that stay.`,
+--bench answers the requests of a benchmark, one JSON object per line, with the score of
+every line of a text or, with --kept, with the remaining lines.`,
 		Example: `  go test ./... 2>&1 | ctxgate prune --type logs --goal "why does TestX fail"
   ctxgate prune --goal "where is the retry limit set" --ratio 0.85 --number server.go`,
 		Args: func(_ *cobra.Command, args []string) error {
@@ -61,62 +62,61 @@ line of a text, or with --kept with the lines that stay.`,
 	path := configFlag(cmd)
 	var f pruneFlags
 	flags := cmd.Flags()
-	flags.StringVar(&f.goal, "goal", "", "what the text is read for, in words")
-	flags.StringVar(&f.kind, "type", "auto", "what the text is: code, logs or docs; auto tells by the name of FILE, else by the text")
-	flags.Float64Var(&f.budget.MaxRatio, "ratio", 0.7, "the most lines to leave out, of all lines: 0 to 1")
-	flags.IntVar(&f.budget.MinKeep, "min-keep", 20, "the fewest lines to keep")
-	flags.BoolVarP(&f.number, "number", "n", false, "put its number before each line")
-	flags.BoolVar(&f.noMarkers, "no-markers", false, "leave no mark where lines are left out")
-	flags.BoolVar(&f.noStore, "no-store", false, "do not keep the original; what is left out cannot be read back")
-	flags.BoolVar(&f.json, "json", false, "print what prune_text answers: text, annotations and statistics in one JSON object")
-	flags.BoolVar(&f.stats, "stats", false, "tell on stderr how much was left out")
-	flags.BoolVar(&f.explain, "explain", false, "print for every line whether it stays and how it came to its score, not the text")
-	flags.BoolVar(&f.bench, "bench", false, "answer a benchmark's requests, one JSON object a line")
-	flags.BoolVar(&f.kept, "kept", false, "with --bench: the lines that stay, not scores")
+	flags.StringVar(&f.goal, "goal", "", "what you want to find in the text, in words")
+	flags.StringVar(&f.kind, "type", "auto", "the kind of text: code, logs or docs; auto decides by the name of FILE, else by the text")
+	flags.Float64Var(&f.budget.MaxPruneRatio, "ratio", 0.7, "the largest share of lines to leave out: 0 to 1")
+	flags.IntVar(&f.budget.MinKeepLines, "min-keep", 20, "print at least this many lines")
+	flags.BoolVarP(&f.number, "number", "n", false, "print line numbers")
+	flags.BoolVar(&f.noMarkers, "no-markers", false, "print no markers for left-out lines")
+	flags.BoolVar(&f.noStore, "no-store", false, "do not store the original; left-out lines cannot be read back")
+	flags.BoolVar(&f.json, "json", false, "print the answer of prune_text: text, annotations and statistics in one JSON object")
+	flags.BoolVar(&f.stats, "stats", false, "print on stderr how much was left out")
+	flags.BoolVar(&f.explain, "explain", false, "instead of the text, print for every line whether it stays, and its score")
+	flags.BoolVar(&f.bench, "bench", false, "answer a benchmark's requests, one JSON object per line")
+	flags.BoolVar(&f.kept, "kept", false, "with --bench: print the remaining lines, not scores")
 	_ = cmd.RegisterFlagCompletionFunc("type", cobra.FixedCompletions([]string{"auto", "code", "logs", "docs"}, cobra.ShellCompDirectiveNoFileComp))
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := f.check(args); err != nil {
+		if err := f.checkFlags(args); err != nil {
 			return &exitError{exitUsage, err}
 		}
-		err := f.run(cmd, *path, args)
+		err := f.runFilter(cmd, *path, args)
 		if errors.Is(err, syscall.EPIPE) {
-			return nil // whoever read the output has enough of it
+			return nil // the reader of the output has closed it
 		}
 		return err
 	}
 	return cmd
 }
 
-// check is what the flags themselves cannot tell.
-func (f *pruneFlags) check(args []string) error {
+func (f *pruneFlags) checkFlags(args []string) error {
 	_, known := prune.ParseKind(f.kind)
 	switch {
 	case !known && f.kind != "auto":
 		return fmt.Errorf("--type: %q is not one of auto, code, logs, docs", f.kind)
-	case !(f.budget.MaxRatio >= 0 && f.budget.MaxRatio <= 1): // which NaN is not
+	case !(f.budget.MaxPruneRatio >= 0 && f.budget.MaxPruneRatio <= 1): // also false for NaN
 		return errors.New("--ratio: must be a number from 0 to 1")
-	case f.budget.MinKeep < 0:
+	case f.budget.MinKeepLines < 0:
 		return errors.New("--min-keep: must not be negative")
 	case f.bench && len(args) > 0:
-		return errors.New("--bench reads requests from stdin, and takes no file")
+		return errors.New("--bench reads requests from stdin and takes no file")
 	case f.kept && !f.bench:
-		return errors.New("--kept goes with --bench")
+		return errors.New("--kept needs --bench")
 	}
 	return nil
 }
 
-// run is the straight line of one text: what is configured, the text, its cut, the original kept,
-// the answer. A configuration with a mistake in it is told as every command does, but the text,
-// which nobody may have another copy of, comes out whole first.
-func (f *pruneFlags) run(cmd *cobra.Command, path string, args []string) error {
+// runFilter reads the configuration and the text, prunes it, stores the original and prints the result. If the
+// configuration has a mistake, the whole text is printed first, because there may be no other copy of it;
+// then the mistake is reported.
+func (f *pruneFlags) runFilter(cmd *cobra.Command, path string, args []string) error {
 	if f.bench {
-		return await(cmd.Context(), func() error { return f.answer(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout()) })
+		return await(cmd.Context(), func() error { return f.runBench(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout()) })
 	}
 	var cfg config.Config
-	var mistake error
+	var configErr error
 	if !f.noStore {
 		var loaded config.Loaded
-		loaded, mistake = load(path, true)
+		loaded, configErr = loadConfig(path, true)
 		cfg = loaded.Config
 	}
 	file := "-"
@@ -127,40 +127,40 @@ func (f *pruneFlags) run(cmd *cobra.Command, path string, args []string) error {
 	if err != nil {
 		return err
 	}
-	began := time.Now()
+	start := time.Now()
 	p := pruning{text: text, id: "-", lines: strings.Count(text, "\n") + 1}
 	switch {
-	case mistake != nil:
-		p.whole(warnUnkept)
+	case configErr != nil:
+		p.keepWhole(warnNotStored)
 	case strings.IndexByte(text, 0) >= 0:
-		p.whole(warnBinary)
-		warn(cmd.ErrOrStderr(), []string{"the input is binary, so nothing is left out of it"})
+		p.keepWhole(warnBinary)
+		printWarnings(cmd.ErrOrStderr(), []string{"the input is binary, so it is printed whole"})
 	default:
-		err = f.prune(cmd, &p, kindOf(f.kind, file, text), cfg)
+		err = f.pruneAndStore(cmd, &p, kindOf(f.kind, file, text), cfg)
 	}
 	if err == nil {
-		err = f.print(cmd, &p, time.Since(began))
+		err = f.printResult(cmd, &p, time.Since(start))
 	}
-	return errors.Join(err, mistake)
+	return errors.Join(err, configErr)
 }
 
-// prune decides the cut and has the original kept. Only a signal is an error: anything else costs
-// the saving, not the text.
-func (f *pruneFlags) prune(cmd *cobra.Command, p *pruning, kind prune.Kind, cfg config.Config) error {
+// pruneAndStore prunes the text and stores the original. It returns an error only after a signal; on any
+// other failure the text stays whole.
+func (f *pruneFlags) pruneAndStore(cmd *cobra.Command, p *pruning, kind prune.Kind, cfg config.Config) error {
 	ctx := cmd.Context()
-	if f.budget.MinKeep > p.lines {
-		p.whole(warnConstraints) // as prune_text has it; here it is nothing to speak of
-	} else if err := p.cut(ctx, f, kind); err != nil {
+	if f.budget.MinKeepLines > p.lines {
+		p.keepWhole(warnConstraints) // as prune_text does, but without a message
+	} else if err := p.prune(ctx, f, kind); err != nil {
 		if ctx.Err() != nil {
 			return errInterrupted
 		}
-		p.whole(warnInternal)
-		warn(cmd.ErrOrStderr(), []string{"nothing is left out, for a mistake of ours: " + err.Error()})
+		p.keepWhole(warnInternal)
+		printWarnings(cmd.ErrOrStderr(), []string{"the text is printed whole because of an internal error: " + err.Error()})
 	}
 	if f.noStore || f.explain || len(p.blocks) == 0 && !f.json {
 		return nil
 	}
-	id, err := keep(ctx, cfg, p.text)
+	id, err := storeOriginal(ctx, cfg, p.text)
 	if ctx.Err() != nil {
 		return errInterrupted
 	}
@@ -168,107 +168,106 @@ func (f *pruneFlags) prune(cmd *cobra.Command, p *pruning, kind prune.Kind, cfg 
 		p.id = id
 	}
 	if err != nil {
-		p.whole(warnUnkept)
-		warn(cmd.ErrOrStderr(), []string{"the original cannot be kept, so nothing is left out of it (--no-store does without): " + err.Error()})
+		p.keepWhole(warnNotStored)
+		printWarnings(cmd.ErrOrStderr(), []string{"the original cannot be stored, so the text is printed whole (--no-store prunes without storing): " + err.Error()})
 	}
 	return nil
 }
 
-// pruning is what becomes of one text.
+// pruning is the result for one text.
 type pruning struct {
 	text, id string
 	lines    int
-	doc      *prune.Doc
-	blocks   []prune.Block // what is left out
-	fallback bool          // the text comes out as it came, for a reason
+	doc      *prune.ScoredText
+	blocks   []prune.Block // the left-out lines
+	fallback bool          // the text is printed whole
 	warnings []string
 }
 
-// The reasons for which a text comes out whole, as prune_text names them.
+// The reasons why a text is printed whole, as prune_text names them.
 const (
 	warnConstraints = "constraints_unmet"
 	warnInternal    = "internal_error"
-	warnUnkept      = "recovery_unavailable"
-	warnBinary      = "binary_input" // which no text of JSON is
+	warnNotStored   = "recovery_unavailable"
+	warnBinary      = "binary_input" // prune_text has no such reason: JSON texts are not binary
 )
 
-func (p *pruning) whole(why string) {
+func (p *pruning) keepWhole(why string) {
 	p.doc, p.blocks, p.fallback, p.warnings = nil, nil, true, append(p.warnings, why)
 }
 
-func (p *pruning) cut(ctx context.Context, f *pruneFlags, kind prune.Kind) (err error) {
+func (p *pruning) prune(ctx context.Context, f *pruneFlags, kind prune.Kind) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			err = fmt.Errorf("%v\n%s", v, debug.Stack())
 		}
 	}()
-	if p.doc, err = prune.Read(ctx, p.text, f.goal, kind); err != nil {
+	if p.doc, err = prune.Score(ctx, p.text, f.goal, kind); err != nil {
 		return err
 	}
 	p.blocks = p.doc.Cut(f.budget)
 	return nil
 }
 
-// kept is how many lines stay.
-func (p *pruning) kept() int {
+// keptLines counts the remaining lines.
+func (p *pruning) keptLines() int {
 	n := p.lines
 	for _, b := range p.blocks {
-		n -= b.Lines()
+		n -= b.LineCount()
 	}
 	return n
 }
 
-// shown is the text that comes out.
-func (p *pruning) shown(f *pruneFlags) []byte {
-	return p.doc.Append(nil, p.blocks, prune.Style{ID: p.id, Number: f.number, Markers: !f.noMarkers})
+// prunedText is the text with markers.
+func (p *pruning) prunedText(f *pruneFlags) []byte {
+	return p.doc.AppendPruned(nil, p.blocks, prune.Format{ID: p.id, LineNumbers: f.number, Markers: !f.noMarkers})
 }
 
-// print writes what comes out, and what is to be told of it.
-func (f *pruneFlags) print(cmd *cobra.Command, p *pruning, took time.Duration) error {
-	size, err := f.write(cmd.OutOrStdout(), p, took)
+// printResult writes the text to stdout, and the statistics to stderr.
+func (f *pruneFlags) printResult(cmd *cobra.Command, p *pruning, took time.Duration) error {
+	size, err := f.writeText(cmd.OutOrStdout(), p, took)
 	if f.stats && err == nil {
-		fmt.Fprintf(cmd.ErrOrStderr(), "ctxgate: kept %d of %d lines, %d → %d bytes, %d ms\n", p.kept(), p.lines, len(p.text), size, took.Milliseconds())
+		fmt.Fprintf(cmd.ErrOrStderr(), "ctxgate: kept %d of %d lines, %d → %d bytes, %d ms\n", p.keptLines(), p.lines, len(p.text), size, took.Milliseconds())
 	}
 	return err
 }
 
-func (f *pruneFlags) write(w io.Writer, p *pruning, took time.Duration) (size int, err error) {
+func (f *pruneFlags) writeText(w io.Writer, p *pruning, took time.Duration) (size int, err error) {
 	switch {
 	case f.explain && p.doc != nil:
-		return len(p.text), explain(w, p)
+		return len(p.text), writeExplanation(w, p)
 	case f.json:
-		return writeDocument(w, p, f, took)
+		return writeJSON(w, p, f, took)
 	case p.doc == nil || len(p.blocks) == 0 && !f.number:
 		return io.WriteString(w, p.text)
 	}
-	out := p.shown(f)
-	if f.number && strings.HasSuffix(p.text, "\n") { // which ends a line and begins none, to who reads
+	out := p.prunedText(f)
+	if f.number && strings.HasSuffix(p.text, "\n") { // a final line break does not start another line
 		out = out[:len(out)-len(fmt.Sprintf("%d│ ", p.lines))]
 	}
 	return w.Write(out)
 }
 
-// patience is how long the original of a filter may take to be kept: no client waits, and a log of
-// hundreds of megabytes takes its time.
-const patience = unit.Duration(10 * time.Minute)
+// storeTimeout is generous: no client waits, and a log of hundreds of megabytes takes its time.
+const storeTimeout = unit.Duration(10 * time.Minute)
 
-// keep puts a text where `ctxgate recover` looks for it, as the pruner's own: who may use that may read
-// it back. An id may come with an error.
-func keep(ctx context.Context, cfg config.Config, text string) (id string, err error) {
+// storeOriginal stores a text for ctxgate recover, as an original of the pruner: callers that may use the
+// pruner may read it. It may return an id together with an error.
+func storeOriginal(ctx context.Context, cfg config.Config, text string) (id string, err error) {
 	if cfg.State.Driver == "memory" {
-		return "", errors.New(`the memory of this process (state.driver = "memory") ends with it`)
+		return "", errors.New(`state.driver = "memory" stores originals only until this process ends`)
 	}
-	cfg.Recall.KeepTimeout = max(cfg.Recall.KeepTimeout, patience)
-	vault, err := app.OpenVault(ctx, cfg)
+	cfg.Recall.KeepTimeout = max(cfg.Recall.KeepTimeout, storeTimeout)
+	storage, err := app.OpenStorage(ctx, cfg)
 	if err != nil {
 		return "", err
 	}
-	defer func() { err = errors.Join(err, vault.Close()) }()
-	return vault.Recall.Keep(ctx, auth.DefaultTenant, text, prunerd.Origin)
+	defer func() { err = errors.Join(err, storage.Close()) }()
+	return storage.Recall.StoreText(ctx, auth.DefaultTenant, text, prunerd.Origin)
 }
 
-// kindOf is what a text is taken for: what was asked for, what the name of its file tells for
-// sure (a .txt may be anything), or what it looks like.
+// kindOf is the requested kind, else the kind that the file name shows for certain (a .txt may be anything),
+// else a guess from the text.
 func kindOf(asked, file, text string) prune.Kind {
 	if kind, ok := prune.ParseKind(asked); ok {
 		return kind
@@ -283,12 +282,12 @@ func kindOf(asked, file, text string) prune.Kind {
 		".jl", ".r", ".sh", ".bash", ".zsh", ".ps1", ".sql", ".proto", ".vue", ".svelte", ".css", ".scss", ".zig", ".nim", ".tf":
 		return prune.Code
 	}
-	return prune.Guess(text)
+	return prune.DetectKind(text)
 }
 
 var errInterrupted = errors.New("interrupted")
 
-// await does some work that reads stdin, which cannot be stopped, only left.
+// await runs work that reads stdin. Reading cannot be interrupted: after a signal await returns without it.
 func await(ctx context.Context, work func() error) error {
 	done := make(chan error, 1)
 	go func() { done <- work() }()
@@ -308,3 +307,64 @@ func isTerminal(f any) bool {
 	info, err := file.Stat()
 	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }
+
+// writeJSON writes the answer of prune_text (P2), and returns the length of the text in it. Bytes that are
+// not UTF-8 become the replacement character.
+func writeJSON(w io.Writer, p *pruning, f *pruneFlags, took time.Duration) (size int, err error) {
+	r := prunerd.Report{
+		ID: p.id, Text: p.text, Pruned: []byte(strings.ToValidUTF8(p.text, "\ufffd")), Blocks: p.blocks, Backend: prunerd.Heuristic,
+		Fallback: p.fallback, Warnings: p.warnings, Elapsed: took,
+	}
+	if p.doc != nil {
+		r.Pruned = []byte(strings.ToValidUTF8(string(p.prunedText(f)), "\ufffd"))
+	}
+	_, err = w.Write(append(r.JSON(), '\n'))
+	return len(r.Pruned), err
+}
+
+// writeExplanation writes for every line whether it stays ("must": whatever the budget), its score, the
+// goal's words in it and, for code, the parts of the score.
+func writeExplanation(w io.Writer, p *pruning) error {
+	lines := strings.Split(p.text, "\n")
+	gone := make([]bool, len(lines))
+	for _, b := range p.blocks {
+		for n := b.First; n <= b.Last; n++ {
+			gone[n-1] = true
+		}
+	}
+	for i, why := range p.doc.Explain() {
+		stays := "stays"
+		switch {
+		case why.MustKeep:
+			stays = "must "
+		case gone[i]:
+			stays = "  -  "
+		}
+		words := ""
+		if len(why.GoalWords) > 0 {
+			words = " [" + strings.Join(why.GoalWords, " ") + "]"
+		}
+		if _, err := fmt.Fprintf(w, "%4d %s %6.2f%s%s\n     | %s\n", i+1, stays, why.Score, formatParts(why.Parts), words, lines[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// formatParts lists the parts of a score, the largest first.
+func formatParts(parts []prune.ScorePart) string {
+	slices.SortStableFunc(parts, func(a, b prune.ScorePart) int {
+		return int(1000 * (abs(b.Points) - abs(a.Points)))
+	})
+	if len(parts) == 0 {
+		return ""
+	}
+	var out strings.Builder
+	out.WriteString(" =")
+	for _, p := range parts {
+		fmt.Fprintf(&out, " %+.2f %s", p.Points, p.Name)
+	}
+	return out.String()
+}
+
+func abs(x float32) float32 { return max(x, -x) }

@@ -11,7 +11,7 @@ import (
 	"github.com/ctxgate/ctxgate/prune"
 )
 
-// benchRequest is one text of a benchmark, as its scorer sends it.
+// benchRequest is one request of the benchmark's scorer.
 type benchRequest struct {
 	ID      json.RawMessage `json:"id"`
 	Text    string          `json:"text"`
@@ -34,12 +34,12 @@ type benchKept struct {
 	Lines []int           `json:"kept_lines"`
 }
 
-// answer answers requests in their order, each before the next is read. The same text comes once
-// for every ratio, and is read once.
-func (f *pruneFlags) answer(ctx context.Context, r io.Reader, w io.Writer) error {
+// runBench answers requests in order, each before it reads the next. The scorer sends the same text once
+// for every ratio; it is scored once.
+func (f *pruneFlags) runBench(ctx context.Context, r io.Reader, w io.Writer) error {
 	in, out := json.NewDecoder(bufio.NewReaderSize(r, 1<<20)), json.NewEncoder(w)
 	var last benchRequest
-	var doc *prune.Doc
+	var doc *prune.ScoredText
 	for n := 1; ; n++ {
 		var q benchRequest
 		if err := in.Decode(&q); errors.Is(err, io.EOF) {
@@ -53,24 +53,24 @@ func (f *pruneFlags) answer(ctx context.Context, r io.Reader, w io.Writer) error
 		}
 		if doc == nil || q.Text != last.Text || q.Goal != last.Goal || q.Type != last.Type {
 			var err error
-			if doc, err = prune.Read(ctx, q.Text, q.Goal, kind); err != nil {
+			if doc, err = prune.Score(ctx, q.Text, q.Goal, kind); err != nil {
 				return err
 			}
 			last = q
 		}
-		if err := f.tell(out, q, doc); err != nil {
+		if err := f.writeAnswer(out, q, doc); err != nil {
 			return fmt.Errorf("request %d: %w", n, err)
 		}
 	}
 }
 
-func (f *pruneFlags) tell(out *json.Encoder, q benchRequest, doc *prune.Doc) error {
+func (f *pruneFlags) writeAnswer(out *json.Encoder, q benchRequest, doc *prune.ScoredText) error {
 	if !f.kept {
 		return out.Encode(benchScores{q.ID, doc.Scores()})
 	}
 	kept := []int{}
 	at := 1
-	for _, b := range append(doc.Cut(prune.Budget{MaxRatio: q.Options.MaxRatio, MinKeep: q.Options.MinKeep}), prune.Block{First: doc.Len() + 1}) {
+	for _, b := range append(doc.Cut(prune.Budget{MaxPruneRatio: q.Options.MaxRatio, MinKeepLines: q.Options.MinKeep}), prune.Block{First: doc.LineCount() + 1}) {
 		for ; at < b.First; at++ {
 			kept = append(kept, at)
 		}

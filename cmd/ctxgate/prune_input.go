@@ -15,14 +15,13 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// maxInput is the longest text that can be pruned: the engine counts bytes in 31 bits, the line
-// break after the last line among them.
+// maxInput is the longest text that can be pruned: the engine counts bytes in 31 bits, including a line
+// break after the last line.
 const maxInput = math.MaxInt32 - 1
 
-var errTooLarge = errors.New("the input is larger than 2 GiB; cut it up first (split -C 1G)")
+var errTooLarge = errors.New("the input is larger than 2 GiB; split it first (split -C 1G)")
 
-// readInput is the whole of a file, or of stdin. While stdin is slow, a person at a terminal sees
-// that something comes.
+// readInput reads a whole file, or stdin. While stdin is slow, a terminal shows the progress.
 func readInput(cmd *cobra.Command, file string) (string, error) {
 	in := &input{Reader: cmd.InOrStdin()}
 	size := int64(0)
@@ -38,7 +37,7 @@ func readInput(cmd *cobra.Command, file string) (string, error) {
 		}
 		in.Reader, size = f, info.Size()
 	} else if isTerminal(cmd.ErrOrStderr()) && !isTerminal(in.Reader) {
-		defer in.show(cmd.ErrOrStderr())()
+		defer in.showProgress(cmd.ErrOrStderr())()
 	}
 	if size > maxInput {
 		return "", errTooLarge
@@ -50,7 +49,7 @@ func readInput(cmd *cobra.Command, file string) (string, error) {
 		return err
 	})
 	switch {
-	case errors.Is(err, errInterrupted): // text is not ours to look at: it is still being written
+	case errors.Is(err, errInterrupted): // do not read text: it is still being written
 		return "", err
 	case err != nil:
 		return "", fmt.Errorf("reading the input: %w", err)
@@ -60,7 +59,7 @@ func readInput(cmd *cobra.Command, file string) (string, error) {
 	return text.String(), nil
 }
 
-// input counts what is read of it.
+// input counts the bytes and lines that are read.
 type input struct {
 	io.Reader
 	bytes, lines atomic.Int64
@@ -73,14 +72,14 @@ func (in *input) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// When the line that shows what was read so far first comes, and how often it is written again.
+// When the progress line first appears, and how often it is updated.
 const (
 	showAfter = time.Second
 	showEvery = 200 * time.Millisecond
 )
 
-// show keeps one line on w that says how much was read, until it is told to stop.
-func (in *input) show(w io.Writer) (stop func()) {
+// showProgress keeps one line on w that says how much was read, until stop is called.
+func (in *input) showProgress(w io.Writer) (stop func()) {
 	var wait sync.WaitGroup
 	end := make(chan struct{})
 	wait.Go(func() {

@@ -10,9 +10,9 @@ import (
 	"github.com/ctxgate/ctxgate/prune"
 )
 
-// A person at a terminal sees what was read, once it takes more than a second, on one line that is
-// gone before the text comes.
-func TestShowWhatIsRead(t *testing.T) {
+// After a second, a terminal shows how much was read, on one line that is removed before the text is
+// printed.
+func TestShowProgress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var terminal strings.Builder
 		r, w := io.Pipe()
@@ -24,7 +24,7 @@ func TestShowWhatIsRead(t *testing.T) {
 			}
 			_ = w.Close()
 		}()
-		stop := in.show(&terminal)
+		stop := in.showProgress(&terminal)
 		if text, err := io.ReadAll(in); len(text) != 24 || err != nil {
 			t.Errorf("%q, %v", text, err)
 		}
@@ -37,7 +37,7 @@ func TestShowWhatIsRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var terminal strings.Builder
 		in := &input{Reader: strings.NewReader("quick")}
-		stop := in.show(&terminal)
+		stop := in.showProgress(&terminal)
 		_, _ = io.ReadAll(in)
 		time.Sleep(900 * time.Millisecond)
 		stop()

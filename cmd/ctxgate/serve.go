@@ -16,37 +16,62 @@ func serveCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Run the gateway",
-		Long: `Run the gateway: the main listener for agents (127.0.0.1:8000), the pruner's (127.0.0.1:8006)
-and the admin listener for you (127.0.0.1:8090, /metrics; the token is in the data directory
-unless you set one).
+		Long: `Run the gateway. By default it opens three listeners:
 
-Agents reach all servers at http://127.0.0.1:8000/mcp, and one of them, under its own
-names, at /mcp/ID.
+  127.0.0.1:8000  for agents: /mcp serves all MCP servers together, /mcp/ID one of them
+                  under its own names; /v1/… is the LLM API
+  127.0.0.1:8006  the pruner: /rpc
+  127.0.0.1:8090  for you: /metrics and /savings. The token is in the file admin-token of
+                  the data directory unless you configure one
 
-The config file is read again when it or a file that it takes a secret from changes, and on SIGHUP. A file with a mistake in it
-is reported and changes nothing; servers whose entries are the same go on untouched.
+The gateway reloads the config file when the file, or a file with one of its secrets,
+changes, and on SIGHUP. A file with a mistake is reported and changes nothing. Servers
+whose entries are unchanged keep running.
 
-SIGTERM or Ctrl-C drains: calls under way finish within http.drain_grace. A second
-signal ends at once.`,
+SIGTERM or Ctrl-C drains, and so does 'ctxgate stop': calls in flight may finish within
+http.drain_grace. A second signal stops the process at once.
+
+Clients of 'ctxgate stdio' use this gateway while it runs: it takes over from one that they
+started in the background, without losing a call. With --background it is started like
+those: it ends when nobody has used it for background.idle_timeout, and an upgrade of
+ctxgate replaces it.`,
 		Example: "  ctxgate serve --config ctxgate.toml",
 	}
 	path := configFlag(cmd)
+	background := cmd.Flags().Bool("background", false, "start the gateway in the background, unless it runs, and return")
+	detached := cmd.Flags().Bool(flagDetached, false, "")
+	startedBy := cmd.Flags().String(flagStartedBy, "", "")
+	takeOver := cmd.Flags().Bool(flagTakeOver, false, "")
+	for _, name := range []string{flagDetached, flagStartedBy, flagTakeOver} { // by which a client starts it
+		_ = cmd.Flags().MarkHidden(name)
+	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		loaded, err := load(*path, false)
+		switch {
+		case *detached:
+			return serveDetached(cmd, *path, *startedBy, *takeOver)
+		case *background:
+			return startBackground(cmd, *path)
+		}
+		loaded, err := loadConfig(*path, false)
 		if err == nil {
 			err = loaded.CheckExposed().Err()
 		}
 		if err != nil {
 			return err
 		}
-		setLog(cmd, loaded)
-		loaded.Memory.LimitRuntime()
+		startLog(cmd, loaded)
+		loaded.Memory.SetRuntimeLimit()
 		ctx := cmd.Context()
-		opts := options()
-		stop := follow(&opts, loaded)
+		opts := appOptions()
+		release := openSocket(ctx, &opts, loaded.File.Path)
+		stop := watchConfig(&opts, loaded)
 		defer stop()
 		a, err := app.New(ctx, loaded.Config, opts)
+		release()
 		if err != nil {
+			if opts.Socket != nil && opts.Socket.Handover != nil {
+				opts.Socket.Handover.Abort()
+			}
 			return err
 		}
 		return a.Run(ctx)
@@ -54,12 +79,12 @@ signal ends at once.`,
 	return cmd
 }
 
-// options is what the gateway needs to know of this process.
-func options() app.Options { return app.Options{Version: version(), Env: os.Environ()} }
+// appOptions describes this process to the gateway.
+func appOptions() app.Options { return app.Options{Version: version(), Env: os.Environ()} }
 
-// setLog makes the log that the configuration asks for, and begins it with what is worth a line.
-func setLog(cmd *cobra.Command, loaded config.Loaded) {
-	slog.SetDefault(app.Logger(cmd.ErrOrStderr(), loaded.Log))
+// startLog sets up the configured log and writes the warnings to it.
+func startLog(cmd *cobra.Command, loaded config.Loaded) {
+	slog.SetDefault(app.NewLogger(cmd.ErrOrStderr(), loaded.Log))
 	logWarnings(loaded)
 }
 
@@ -69,12 +94,12 @@ func logWarnings(loaded config.Loaded) {
 	}
 }
 
-// follow lets the gateway reload its configuration when the file or that of a secret changes, and on SIGHUP. The function
-// it gives ends the latter.
-func follow(opts *app.Options, first config.Loaded) (stop func()) {
+// watchConfig makes the gateway reload its configuration when the file or a secret's file changes, and on
+// SIGHUP. The returned function stops listening for SIGHUP.
+func watchConfig(opts *app.Options, first config.Loaded) (stop func()) {
 	hangup := make(chan os.Signal, 1)
 	notifyHangup(hangup)
-	asked, done := make(chan struct{}), make(chan struct{})
+	requests, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		for {
 			select {
@@ -83,26 +108,28 @@ func follow(opts *app.Options, first config.Loaded) (stop func()) {
 				return
 			}
 			select {
-			case asked <- struct{}{}:
+			case requests <- struct{}{}:
 			case <-done:
 				return
 			}
 		}
 	}()
-	opts.LogTo = os.Stderr
+	if opts.LogWriter == nil {
+		opts.LogWriter = os.Stderr
+	}
 	file := first.File.Path
 	var secrets atomic.Pointer[[]string]
-	note := func(loaded config.Loaded) {
+	recordSecretFiles := func(loaded config.Loaded) {
 		files := loaded.SecretFiles()
 		secrets.Store(&files)
 	}
-	note(first)
-	opts.Source = &app.Source{
-		File: file, Asked: asked, Secrets: func() []string { return *secrets.Load() },
+	recordSecretFiles(first)
+	opts.Source = &app.ConfigSource{
+		File: file, ReloadRequests: requests, SecretFiles: func() []string { return *secrets.Load() },
 		Load: func() (config.Config, error) {
-			loaded, err := load(file, false)
+			loaded, err := loadConfig(file, false)
 			if loaded.File != nil {
-				note(loaded)
+				recordSecretFiles(loaded)
 			}
 			if err == nil {
 				logWarnings(loaded)

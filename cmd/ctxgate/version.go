@@ -16,13 +16,18 @@ func versionCommand() *cobra.Command {
 		Use:   "version",
 		Short: "Print the version",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "ctxgate %s %s %s/%s\n", version(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+			_, err := fmt.Fprint(cmd.OutOrStdout(), versionLine())
 			return err
 		},
 	}
 }
 
-// version is the release, or the commit it was built from.
+// versionLine is what version and --version print.
+func versionLine() string {
+	return fmt.Sprintf("ctxgate %s %s %s/%s\n", version(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+}
+
+// version is the release, or the commit of the build.
 func version() string {
 	if release != "" {
 		return release

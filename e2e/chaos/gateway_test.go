@@ -6,224 +6,158 @@ import (
 	"cmp"
 	"context"
 	"encoding/base64"
-	"errors"
 	"fmt"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/ctxgate/ctxgate/internal/testkit/gateway"
+	"github.com/ctxgate/ctxgate/internal/testkit/mcpclient"
+	"github.com/ctxgate/ctxgate/internal/testkit/mcpserver"
+	"github.com/ctxgate/ctxgate/internal/testkit/mcpwire"
+	"github.com/ctxgate/ctxgate/internal/testkit/process"
+	"github.com/ctxgate/ctxgate/internal/testkit/wait"
 )
 
-// server is one [[servers]] of the configuration.
+// server is an entry of [[servers]].
 type server struct {
-	id      string
-	command []string
-	url     string
-	more    string // further lines of TOML
+	id        string
+	command   []string
+	url       string
+	extraTOML string // more lines of the entry
 }
 
-// child is a fake on a pipe.
-func child(id string, book *ledger, flags ...string) server {
-	return server{id: id, command: fakeCommand(id, book, flags...)}
+// stdioServer is a test server over stdio.
+func stdioServer(id string, events *mcpserver.EventLog, flags ...string) server {
+	return server{id: id, command: serverCommand(id, events, flags...)}
 }
 
-// far is a fake behind HTTP.
-func far(id string, h *httpFake) server {
-	return server{id: id, url: h.url("/mcp"), more: `transport = "http"`}
+// httpServer is a test server over HTTP.
+func httpServer(id string, h *mcpserver.HTTPServer) server {
+	return server{id: id, url: h.URL("/mcp"), extraTOML: `transport = "http"`}
 }
 
-// site is a folder with a configuration, the data and the log of the gateway that runs there.
+// site is a folder with the configuration, data and log of a gateway.
 type site struct {
 	dir, config, log string
-	book             *ledger
-	head             string // further keys of the top level
-	tail             string // further sections
-	state            string // keys of [state]; default: in memory
+	events           *mcpserver.EventLog
+	topLevel         string // more top-level keys
+	sections         string // more sections
+	state            string // keys of [state]; default: memory
 	servers          []server
 }
 
-func newSite(t *testing.T, book *ledger, servers ...server) *site {
+func newSite(t *testing.T, events *mcpserver.EventLog, servers ...server) *site {
 	t.Helper()
 	dir := t.TempDir()
-	return &site{dir: dir, config: filepath.Join(dir, "ctxgate.toml"), log: filepath.Join(dir, "ctxgate.log"), book: book, servers: servers}
+	return &site{dir: dir, config: filepath.Join(dir, "ctxgate.toml"), log: filepath.Join(dir, "ctxgate.log"), events: events, servers: servers}
 }
 
-// text is the configuration.
-func (s *site) text() string {
+func (s *site) configText() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "listen = \"127.0.0.1:0\"\ndata_dir = %q\nlog_level = \"INFO\"\n%s\n", filepath.Join(s.dir, "data"), s.head)
-	fmt.Fprintf(&b, "[admin]\nlisten = \"\"\n[mcp_pruner]\nlisten = \"\"\n[state]\n%s\n%s\n", cmp.Or(s.state, `driver = "memory"`), s.tail)
+	fmt.Fprintf(&b, "listen = \"127.0.0.1:0\"\ndata_dir = %q\nlog_level = \"INFO\"\n%s\n", filepath.Join(s.dir, "data"), s.topLevel)
+	fmt.Fprintf(&b, "[admin]\nlisten = \"\"\n[mcp_pruner]\nlisten = \"\"\n[state]\n%s\n%s\n", cmp.Or(s.state, `driver = "memory"`), s.sections)
 	for _, v := range s.servers {
 		fmt.Fprintf(&b, "\n[[servers]]\nid = %q\n", v.id)
 		if v.command != nil {
 			name, value, _ := strings.Cut(quickExit, "=")
-			fmt.Fprintf(&b, "command = %s\nenv = { %s = %q }\n", toJSON(v.command), name, value)
+			fmt.Fprintf(&b, "command = %s\nenv = { %s = %q }\n", mcpwire.EncodeJSON(v.command), name, value)
 		}
 		if v.url != "" {
 			fmt.Fprintf(&b, "url = %q\n", v.url)
 		}
-		fmt.Fprintln(&b, v.more)
+		fmt.Fprintln(&b, v.extraTOML)
 	}
 	return b.String()
 }
 
-// write replaces the configuration in one step, as a careful editor does.
-func (s *site) write(text string) error {
+// writeConfig replaces the configuration atomically.
+func (s *site) writeConfig(text string) error {
 	if err := os.WriteFile(s.config+".new", []byte(text), 0o600); err != nil {
 		return err
 	}
 	return os.Rename(s.config+".new", s.config)
 }
 
-// environ is all that the gateway gets to know of this machine.
 func (s *site) environ() []string {
-	// Gateways run side by side, and lists hold what the ledger's servers offer, no more.
-	return []string{"HOME=" + s.dir, "PATH=" + os.Getenv("PATH"), "CTXGATE_MCP_PRUNER_LISTEN=", "CTXGATE_MCP_PRUNER_BUILTIN=false"}
+	// Without the built-in pruner, lists contain only the test servers' tools.
+	return gateway.Environment(s.dir, gateway.NoPruner, "CTXGATE_MCP_PRUNER_BUILTIN=false")
 }
 
-// gateway is a running ctxgate.
-type gateway struct {
+// testGateway is a running `ctxgate serve`.
+type testGateway struct {
 	*site
-	url   string
-	cmd   *exec.Cmd
-	ended chan struct{}
+	*gateway.Gateway
 }
 
-// start runs `ctxgate serve` and waits until it is healthy. At the test's end it is killed, and
-// whatever it leaves behind is a failure.
-func (s *site) start(t *testing.T) *gateway {
+// start runs `ctxgate serve` and waits until it is healthy. At the end of the test it is killed, and must
+// leave no process behind.
+func (s *site) start(t *testing.T) *testGateway {
 	t.Helper()
-	g, err := s.launch()
+	g, err := s.startGateway()
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { g.bury(t) })
+	t.Cleanup(func() { g.cleanUp(t) })
 	return g
 }
 
-func (s *site) launch() (*gateway, error) {
+func (s *site) startGateway() (*testGateway, error) {
 	path, err := ctxgate()
 	if err != nil {
 		return nil, err
 	}
-	if err := s.write(s.text()); err != nil {
+	if err := s.writeConfig(s.configText()); err != nil {
 		return nil, err
 	}
-	stderr, err := os.Create(s.log)
-	if err != nil {
-		return nil, err
-	}
-	defer stderr.Close()
-	g := &gateway{site: s, ended: make(chan struct{}), cmd: exec.Command(path, "serve", "--config", s.config)}
-	g.cmd.Dir, g.cmd.Env, g.cmd.Stderr = s.dir, s.environ(), stderr
-	if err := g.cmd.Start(); err != nil {
-		return nil, err
-	}
-	go func() {
-		_ = g.cmd.Wait() // what came of it is in ProcessState
-		close(g.ended)
-	}()
-	if !within(20*time.Second, func() bool { return g.hasEnded() || g.healthy() }) || g.hasEnded() {
-		g.kill()
-		return nil, fmt.Errorf("ctxgate did not become healthy; it said:\n%s", s.said())
-	}
-	return g, nil
+	cmd := exec.Command(path, "serve", "--config", s.config)
+	cmd.Dir, cmd.Env = s.dir, s.environ()
+	g, err := gateway.Start(cmd, s.log)
+	return &testGateway{s, g}, err
 }
 
-var listening = regexp.MustCompile(`listener"?[=:]"?main"?[ ,]"?address"?[=:]"?([0-9.:]+)`)
-
-func (g *gateway) healthy() bool {
-	m := listening.FindStringSubmatch(g.said())
-	if m == nil {
-		return false
-	}
-	g.url = "http://" + m[1]
-	return g.status("/healthz") == http.StatusOK
-}
-
-// status asks for a page on a connection of its own; 0 when nobody answers.
-func (g *gateway) status(path string) int {
-	client, done := freshHTTP()
-	defer done()
-	client.Timeout = 5 * time.Second
-	resp, err := client.Get(g.url + path)
-	if err != nil {
-		return 0
-	}
-	_ = resp.Body.Close()
-	return resp.StatusCode
-}
-
-// said is the gateway's log.
-func (s *site) said() string {
+// readLog is everything that the gateways of this site have logged.
+func (s *site) readLog() string {
 	data, _ := os.ReadFile(s.log)
 	return string(data)
 }
 
-func (g *gateway) pid() int { return g.cmd.Process.Pid }
-
-func (g *gateway) hasEnded() bool {
-	select {
-	case <-g.ended:
-		return true
-	default:
-		return false
-	}
-}
-
-func (g *gateway) signal(t *testing.T, s syscall.Signal) {
+func (g *testGateway) sendSignal(t *testing.T, s syscall.Signal) {
 	t.Helper()
-	if err := g.cmd.Process.Signal(s); err != nil {
+	if err := g.Signal(s); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// exit waits for the end and gives the exit code; -1 for a process that a signal ended.
-func (g *gateway) exit(limit time.Duration) (int, error) {
-	select {
-	case <-g.ended:
-		return g.cmd.ProcessState.ExitCode(), nil
-	case <-time.After(limit):
-		return 0, fmt.Errorf("ctxgate did not end within %s", limit)
-	}
-}
-
-// kill ends the process whatever it does; one that has ended already is left in peace.
-func (g *gateway) kill() {
-	_ = g.cmd.Process.Kill()
-	<-g.ended
-}
-
-// bury kills the gateway and counts what it leaves behind.
-func (g *gateway) bury(t *testing.T) {
+// cleanUp kills the gateway and checks its log and its children.
+func (g *testGateway) cleanUp(t *testing.T) {
 	t.Helper()
-	g.kill()
+	g.Kill()
 	if t.Failed() {
-		requests, rest := notable(g.said())
-		t.Logf("its log: the last requests that failed\n%s\nand the end of the rest\n%s", lastLines(requests, 15), lastLines(rest, 15))
+		requests, rest := splitLog(g.readLog())
+		t.Logf("the last failed requests in the log:\n%s\nthe end of the rest:\n%s", lastLines(requests, 15), lastLines(rest, 15))
 	}
-	if crashed(g.said()) {
-		t.Errorf("the log tells that the gateway or a fake crashed:\n%s", lastLines(g.said(), 40))
+	if crashed(g.readLog()) {
+		t.Errorf("the gateway or a server crashed:\n%s", lastLines(g.readLog(), 40))
 	}
-	if !within(2*time.Second, func() bool { return len(g.book.survivors()) == 0 }) {
-		t.Errorf("survivors 2s after the gateway was killed: %+v", g.book.survivors())
-		g.book.reap()
+	if !wait.True(2*time.Second, func() bool { return len(g.events.Survivors()) == 0 }) {
+		t.Errorf("survivors 2s after the gateway was killed: %+v", g.events.Survivors())
+		g.events.KillSurvivors()
 	}
 }
 
-// crashed says whether a log tells of a Go program that fell over its own fault. The fakes' stderr is
-// in the gateway's log, and one that died where it was to hang has tested something else.
+// crashed reports whether the log contains a crash of a Go program: the gateway, or a test server, whose
+// stderr is in the gateway's log. A server that crashed instead of hanging would have tested something else.
 func crashed(log string) bool {
 	return strings.Contains(log, "panic") || strings.Contains(log, "fatal error: ")
 }
 
-// notable takes a log apart: the requests that failed, and what is about no request.
-func notable(log string) (requests, rest string) {
+// splitLog returns the failed requests of a log, and the lines that are about no request.
+func splitLog(log string) (requests, rest string) {
 	var failed, other strings.Builder
 	for line := range strings.Lines(log) {
 		switch {
@@ -241,51 +175,51 @@ func lastLines(text string, n int) string {
 	return strings.Join(lines[max(0, len(lines)-n):], "")
 }
 
-// web is a client of the gateway with connections of its own, that cannot be asked anything.
-func (g *gateway) web(t *testing.T, e era) *webClient {
+// connect returns a client with its own connections and without capabilities.
+func (g *testGateway) connect(t *testing.T, e mcpwire.Revision) *mcpclient.HTTPClient {
 	t.Helper()
-	return g.webWho(t, e, answersNothing)
+	return g.connectWith(t, e, mcpclient.NoCapabilities)
 }
 
-func (g *gateway) webWho(t *testing.T, e era, can string) *webClient {
+func (g *testGateway) connectWith(t *testing.T, e mcpwire.Revision, can string) *mcpclient.HTTPClient {
 	t.Helper()
-	return g.door(t, "/mcp", e, can)
+	return g.connectTo(t, "/mcp", e, can)
 }
 
-// door is a client of one of the gateway's doors.
-func (g *gateway) door(t *testing.T, path string, e era, can string) *webClient {
+// connectTo returns a client of one of the gateway's endpoints.
+func (g *testGateway) connectTo(t *testing.T, path string, e mcpwire.Revision, can string) *mcpclient.HTTPClient {
 	t.Helper()
 	client, done := newHTTP()
 	t.Cleanup(done)
-	c, err := dial(t.Context(), client, g.url+path, e, can)
+	c, err := mcpclient.ConnectHTTP(t.Context(), client, g.URL+path, e, can)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return c
 }
 
-// webs is n clients, of both eras in turn.
-func (g *gateway) webs(t *testing.T, n int) []peer {
+// connectMany returns n clients, alternating between the revisions.
+func (g *testGateway) connectMany(t *testing.T, n int) []mcpclient.Client {
 	t.Helper()
-	var out []peer
+	var out []mcpclient.Client
 	for i := range n {
-		out = append(out, g.web(t, []era{legacy, modern}[i%2]))
+		out = append(out, g.connect(t, []mcpwire.Revision{mcpwire.Legacy, mcpwire.Modern}[i%2]))
 	}
 	return out
 }
 
-// fresh is a modern client on a connection that is used once.
-func (g *gateway) fresh() (peer, func()) {
+// newConnection returns a modern client whose connections are used once.
+func (g *testGateway) newConnection() (mcpclient.Client, func()) {
 	client, done := freshHTTP()
-	return &webClient{url: g.url + "/mcp", era: modern, http: client, can: answersNothing, answers: obliging}, done
+	return &mcpclient.HTTPClient{URL: g.URL + "/mcp", Revision: mcpwire.Modern, HTTP: client, Capabilities: mcpclient.NoCapabilities, AnswerRequest: mcpclient.AcceptElicitation}, done
 }
 
-// pipe is a client on the other end of `ctxgate stdio` with the site's configuration.
-func (s *site) pipe(t *testing.T, e era) *pipeClient {
+// connectStdio returns a client of `ctxgate stdio --alone` with the site's configuration.
+func (s *site) connectStdio(t *testing.T, e mcpwire.Revision) *mcpclient.StdioClient {
 	t.Helper()
 	path, err := ctxgate()
 	if err == nil {
-		err = s.write(s.text())
+		err = s.writeConfig(s.configText())
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -295,54 +229,65 @@ func (s *site) pipe(t *testing.T, e era) *pipeClient {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = stderr.Close() })
-	c, err := spawn(t.Context(), e, answersNothing, stderr, s.environ(), path, "stdio", "--config", s.config)
+	c, err := mcpclient.StartStdio(t.Context(), e, mcpclient.NoCapabilities, stderr, s.environ(), path, "stdio", "--alone", "--config", s.config)
 	if err != nil {
-		t.Fatalf("%v; it said:\n%s", err, lastLines(s.said(), 20))
+		t.Fatalf("%v; its log:\n%s", err, lastLines(s.readLog(), 20))
 	}
-	t.Cleanup(c.close)
+	t.Cleanup(c.Close)
 	return c
 }
 
-// ready waits until each server answers a call through p, and gives how long that took.
-func ready(t *testing.T, p peer, servers ...string) time.Duration {
+// waitReady waits until each server serves a call through p, and returns how long that took.
+func waitReady(t *testing.T, p mcpclient.Client, servers ...string) time.Duration {
 	t.Helper()
 	begin := time.Now()
 	for _, id := range servers {
 		c := &call{}
-		if !within(20*time.Second, func() bool {
+		if !wait.True(20*time.Second, func() bool {
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 			defer cancel()
 			n := time.Now().UnixNano()
 			c = &call{id: fmt.Sprint(n), nonce: fmt.Sprintf("ready-%d", n), tenant: "t", server: id, tool: "echo"}
-			c.make(ctx, p)
+			c.send(ctx, p)
 			return c.verdict == ok
 		}) {
-			t.Fatalf("%s does not answer: %s, %s", id, c.verdict, c.why)
+			t.Fatalf("%s does not answer: %s, %s", id, c.verdict, c.reason)
 		}
 	}
 	return time.Since(begin)
 }
 
-// proxied is the gateway's name for a resource of a server.
-func proxied(server, uri string) string {
+// proxiedURI is the gateway's URI for a resource of a server.
+func proxiedURI(server, uri string) string {
 	return "proxy://resource/" + base64.RawURLEncoding.EncodeToString(fmt.Appendf(nil, `{"server":%q,"uri":%q}`, server, uri))
 }
 
-// noZombies fails the test when a process below the gateway is dead and not waited for.
-func (g *gateway) noZombies(t *testing.T) {
+// requireNoZombies fails the test if the gateway has zombies below it.
+func (g *testGateway) requireNoZombies(t *testing.T) {
 	t.Helper()
-	if !within(2*time.Second, func() bool { return len(zombiesUnder(g.pid())) == 0 }) {
-		t.Errorf("zombies: %v", zombiesUnder(g.pid()))
+	if !wait.True(2*time.Second, func() bool { return len(zombiesUnder(g.PID())) == 0 }) {
+		t.Errorf("zombies: %v", zombiesUnder(g.PID()))
 	}
 }
 
 func zombiesUnder(pid int) []int {
-	pids, zombies := childrenOf(pid)
+	pids, zombies := process.Children(pid)
 	for _, p := range pids {
 		zombies = append(zombies, zombiesUnder(p)...)
 	}
 	return zombies
 }
 
-// errorsOf joins what went wrong in several places.
-func errorsOf(errs []error) error { return errors.Join(errs...) }
+// memoryOf is a size from /proc/<pid>/status, such as VmRSS or VmHWM; 0 if the process is gone.
+func memoryOf(pid int, field string) int64 {
+	n, _ := process.Memory(pid, field)
+	return n
+}
+
+// quickExit is for test servers built with the race detector, which sleeps for a second at exit by default.
+const quickExit = "GORACE=atexit_sleep_ms=0"
+
+// serverCommand is the command line of a test server over stdio.
+func serverCommand(server string, events *mcpserver.EventLog, flags ...string) []string {
+	return append([]string{self, "mcp-server", "-server", server, "-events", events.Path}, flags...)
+}

@@ -14,29 +14,32 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/ctxgate/ctxgate/internal/testkit/mcpclient"
+	"github.com/ctxgate/ctxgate/internal/testkit/mcpserver"
 )
 
-// load calls at a fixed rate, whatever becomes of the calls.
-type load struct {
-	rate    int
-	servers []string
-	tool    string                // default echo
-	more    string                // further arguments
-	token   string                // a progress token for every call
-	peers   []peer                // asked in turn
-	doors   map[string]peer       // or: each server's own door, where its tools have their own names
-	fresh   func() (peer, func()) // a peer on a new connection, for a quarter of the calls
-	limit   time.Duration         // a call without an answer for so long is lost; default 15 s
+// loadGenerator calls at a fixed rate, independent of the replies.
+type loadGenerator struct {
+	rate          int
+	servers       []string
+	tool          string                            // default echo
+	extraArgs     string                            // more arguments
+	progressToken string                            // for every call
+	clients       []mcpclient.Client                // used in turn
+	endpoints     map[string]mcpclient.Client       // or: clients of each server's own endpoint, with unprefixed tool names
+	newConnection func() (mcpclient.Client, func()) // a client on a new connection, for a quarter of the calls
+	limit         time.Duration                     // after which a call counts as lost; default 15 s
 
-	stop    context.CancelFunc
-	stopped chan struct{}
-	mu      sync.Mutex
-	calls   []*call
-	flying  sync.WaitGroup
+	stop     context.CancelFunc
+	stopped  chan struct{}
+	mu       sync.Mutex
+	calls    []*call
+	inFlight sync.WaitGroup
 }
 
-// start begins to call; end stops it.
-func (l *load) start() {
+// startLoad starts to call until stopLoad.
+func (l *loadGenerator) startLoad() {
 	if l.tool == "" {
 		l.tool = "echo"
 	}
@@ -46,10 +49,10 @@ func (l *load) start() {
 	var ctx context.Context
 	ctx, l.stop = context.WithCancel(context.Background())
 	l.stopped = make(chan struct{})
-	go l.run(ctx, rand.Text()[:6])
+	go l.sendCalls(ctx, rand.Text()[:6])
 }
 
-func (l *load) run(ctx context.Context, name string) {
+func (l *loadGenerator) sendCalls(ctx context.Context, name string) {
 	defer close(l.stopped)
 	begin := time.Now()
 	for n := 0; ; n++ {
@@ -59,39 +62,39 @@ func (l *load) run(ctx context.Context, name string) {
 		case <-ctx.Done():
 			return
 		}
-		l.add(n, name, due)
+		l.sendCall(n, name, due)
 	}
 }
 
-// add sends one call on its way.
-func (l *load) add(n int, name string, due time.Time) {
+// sendCall starts one call.
+func (l *loadGenerator) sendCall(n int, name string, due time.Time) {
 	c := &call{
 		id: idOf(n), nonce: fmt.Sprintf("%s-%d", name, n), tenant: fmt.Sprintf("t%d", n%7),
-		server: l.servers[mrand.IntN(len(l.servers))], tool: l.tool, more: l.more, token: l.token, due: due,
+		server: l.servers[mrand.IntN(len(l.servers))], tool: l.tool, extraArgs: l.extraArgs, progressToken: l.progressToken, scheduled: due,
 	}
 	l.mu.Lock()
 	l.calls = append(l.calls, c)
 	l.mu.Unlock()
-	l.flying.Go(func() {
+	l.inFlight.Go(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), l.limit)
 		defer cancel()
-		p, done := peer(nil), func() {}
-		if len(l.peers) > 0 {
-			p = l.peers[n%len(l.peers)]
+		p, done := mcpclient.Client(nil), func() {}
+		if len(l.clients) > 0 {
+			p = l.clients[n%len(l.clients)]
 		}
-		if l.fresh != nil && n%4 == 0 {
-			p, done = l.fresh()
+		if l.newConnection != nil && n%4 == 0 {
+			p, done = l.newConnection()
 		}
-		if door := l.doors[c.server]; door != nil {
-			c.makeAs(ctx, door, "")
+		if client := l.endpoints[c.server]; client != nil {
+			c.sendAs(ctx, client, "")
 		} else {
-			c.make(ctx, p)
+			c.send(ctx, p)
 		}
 		done()
 	})
 }
 
-// idOf makes ids of both kinds.
+// idOf alternates between numbers and strings.
 func idOf(n int) string {
 	if n%2 == 0 {
 		return fmt.Sprint(n + 1)
@@ -99,18 +102,18 @@ func idOf(n int) string {
 	return fmt.Sprintf(`"%d"`, n)
 }
 
-// end stops calling and waits for the answers.
-func (l *load) end() calls {
+// stopLoad stops and waits for the replies.
+func (l *loadGenerator) stopLoad() calls {
 	l.stop()
 	<-l.stopped
-	l.flying.Wait()
+	l.inFlight.Wait()
 	return l.calls
 }
 
 // calls are judged calls.
 type calls []*call
 
-func (cs calls) where(want func(*call) bool) calls {
+func (cs calls) filter(want func(*call) bool) calls {
 	var out calls
 	for _, c := range cs {
 		if want(c) {
@@ -121,15 +124,15 @@ func (cs calls) where(want func(*call) bool) calls {
 }
 
 func (cs calls) count(v verdict) int {
-	return len(cs.where(func(c *call) bool { return c.verdict == v }))
+	return len(cs.filter(func(c *call) bool { return c.verdict == v }))
 }
 
-// between are the calls that were due in a stretch of time.
+// between returns the calls scheduled in a period.
 func (cs calls) between(from, to time.Time) calls {
-	return cs.where(func(c *call) bool { return !c.due.Before(from) && c.due.Before(to) })
+	return cs.filter(func(c *call) bool { return !c.scheduled.Before(from) && c.scheduled.Before(to) })
 }
 
-// quantile is of the calls that went well.
+// quantile is a quantile of the successful calls' times.
 func (cs calls) quantile(q float64) time.Duration {
 	var took []time.Duration
 	for _, c := range cs {
@@ -148,12 +151,12 @@ func quantile(took []time.Duration, q float64) time.Duration {
 	return took[min(len(took)-1, int(math.Ceil(q*float64(len(took))))-1)]
 }
 
-// kinds are the reasons of the errors, each with how many gave it.
-func (cs calls) kinds() string {
+// errorReasons lists the reasons of the errors with their counts.
+func (cs calls) errorReasons() string {
 	reasons := map[string]int{}
 	for _, c := range cs {
 		if c.verdict == failed {
-			reasons[c.why]++
+			reasons[c.reason]++
 		}
 	}
 	var why []string
@@ -164,43 +167,43 @@ func (cs calls) kinds() string {
 	return strings.Join(why, ", ")
 }
 
-// summary says what came of the calls, with the reasons of the errors.
+// summary counts the verdicts.
 func (cs calls) summary() string {
 	return fmt.Sprintf("%d calls: %d ok, %d errors (%s), %d malformed, %d lost, %d corrupt, %d unsent; p50 %s p99 %s",
-		len(cs), cs.count(ok), cs.count(failed), cs.kinds(), cs.count(malformed), cs.count(lost), cs.count(corrupt), cs.count(unsent),
+		len(cs), cs.count(ok), cs.count(failed), cs.errorReasons(), cs.count(malformed), cs.count(lost), cs.count(corrupt), cs.count(unsent),
 		short(cs.quantile(0.5)), short(cs.quantile(0.99)))
 }
 
 func short(d time.Duration) string { return d.Round(100 * time.Microsecond).String() }
 
-// sound fails the test unless the lines that every scenario holds were held: nothing lost,
-// nothing corrupt, no ill-formed error, and no nonce executed twice or elsewhere.
-func (cs calls) sound(t *testing.T, book *ledger) {
+// requireSound checks what every scenario requires: nothing lost, nothing corrupt, no malformed error, and no
+// nonce executed twice or by another server.
+func (cs calls) requireSound(t *testing.T, events *mcpserver.EventLog) {
 	t.Helper()
 	for _, v := range []verdict{lost, corrupt, malformed, pending} {
-		cs.complain(t, v)
+		cs.reportCalls(t, v)
 	}
-	for _, why := range cs.executed(book) {
+	for _, why := range cs.findMisexecuted(events) {
 		t.Error(why)
 	}
 }
 
-// complain shows the first few calls with a verdict that should not be.
-func (cs calls) complain(t *testing.T, v verdict) {
+// reportCalls reports the first few calls with a verdict as errors.
+func (cs calls) reportCalls(t *testing.T, v verdict) {
 	t.Helper()
-	bad := cs.where(func(c *call) bool { return c.verdict == v })
+	bad := cs.filter(func(c *call) bool { return c.verdict == v })
 	for i, c := range bad {
 		if i == 3 {
 			t.Errorf("… and %d more %s", len(bad)-3, v)
 			return
 		}
-		t.Errorf("%s: call %s (nonce %s, %s::%s, sent %s, took %s): %s", v, c.id, c.nonce, c.server, c.tool, c.due.Format("15:04:05.000"), short(c.took()), c.why)
+		t.Errorf("%s: call %s (nonce %s, %s::%s, sent %s, took %s): %s", v, c.id, c.nonce, c.server, c.tool, c.scheduled.Format("15:04:05.000"), short(c.took()), c.reason)
 	}
 }
 
-// executed compares the calls with what the fakes wrote down.
-func (cs calls) executed(book *ledger) []string {
-	runs := book.executions()
+// findMisexecuted compares the calls with the servers' event log.
+func (cs calls) findMisexecuted(events *mcpserver.EventLog) []string {
+	runs := events.Executions()
 	var wrongs []string
 	for _, c := range cs {
 		ran := runs[c.nonce]
@@ -208,17 +211,57 @@ func (cs calls) executed(book *ledger) []string {
 		case len(ran) > 1:
 			wrongs = append(wrongs, fmt.Sprintf("nonce %s was executed %d times", c.nonce, len(ran)))
 		case len(ran) == 1 && ran[0].Server != c.server:
-			wrongs = append(wrongs, fmt.Sprintf("nonce %s was meant for %s and ran on %s", c.nonce, c.server, ran[0].Server))
+			wrongs = append(wrongs, fmt.Sprintf("nonce %s was sent to %s and executed by %s", c.nonce, c.server, ran[0].Server))
 		case len(ran) == 0 && c.verdict == ok:
-			wrongs = append(wrongs, fmt.Sprintf("nonce %s was answered and never executed", c.nonce))
+			wrongs = append(wrongs, fmt.Sprintf("nonce %s was answered but not executed", c.nonce))
 		}
 	}
 	return wrongs[:min(len(wrongs), 5)]
 }
 
-// allOK fails the test when any call came to anything but its answer.
-func (cs calls) allOK(t *testing.T) {
+// requireAllOK fails the test if any call failed.
+func (cs calls) requireAllOK(t *testing.T) {
 	t.Helper()
-	cs.complain(t, failed)
-	cs.complain(t, unsent)
+	cs.reportCalls(t, failed)
+	cs.reportCalls(t, unsent)
+}
+
+// burst makes n calls with the given concurrency.
+func burst(n, atOnce int, clients []mcpclient.Client, servers []string, shape func(i int, c *call)) calls {
+	name := rand.Text()[:6]
+	all := make(calls, n)
+	var next sync.Mutex
+	i := 0
+	nextIndex := func() int {
+		next.Lock()
+		defer next.Unlock()
+		i++
+		return i - 1
+	}
+	var workers sync.WaitGroup
+	for range atOnce {
+		workers.Go(func() {
+			for k := nextIndex(); k < n; k = nextIndex() {
+				c := &call{id: idOf(k), nonce: fmt.Sprintf("%s-%d", name, k), tenant: fmt.Sprintf("t%d", k%7), server: servers[k%len(servers)], tool: "echo"}
+				if shape != nil {
+					shape(k, c)
+				}
+				ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+				c.send(ctx, clients[k%len(clients)])
+				cancel()
+				all[k] = c
+			}
+		})
+	}
+	workers.Wait()
+	return all
+}
+
+// callOnce calls a tool once.
+func callOnce(p mcpclient.Client, server, tool, more string, limit time.Duration) *call {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	c := &call{id: fmt.Sprint(time.Now().UnixNano()), nonce: rand.Text()[:10], tenant: "t", server: server, tool: tool, extraArgs: more}
+	c.send(ctx, p)
+	return c
 }

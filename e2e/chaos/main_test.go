@@ -1,73 +1,70 @@
 //go:build linux
 
-// Package chaos breaks things around ctxgate and counts what its clients notice: children that
-// die, lie, stall and flood, upstreams that forget and restart, reloads and shutdowns under load.
-// It knows only the real binary, its configuration file and the wires.
+// Package chaos breaks things around ctxgate and counts what its clients notice: children that die, lie,
+// stall and flood, servers that lose their sessions and restart, reloads and shutdowns under load. It uses
+// only the real binary, its configuration file and its protocols.
 //
-// Path through the files: frame_test.go is one message; fake_test.go, fakelists_test.go and
-// faketools_test.go are a server that can misbehave, carried by fakestdio_test.go (with
-// hostile_test.go and tree_test.go), fakehttp_test.go and fakesse_test.go; ledger_test.go is what
-// the fakes write down. client_test.go and stdioclient_test.go speak to whatever is under test,
-// load_test.go calls at a fixed rate, oracle_test.go judges each answer. gateway_test.go runs
-// ctxgate, proc_test.go looks at processes from outside, table_test.go prints what came of it.
-// proof…_test.go prove the harness itself: the fakes against a plain client, the oracle against a
-// proxy that loses, swaps and repeats answers on purpose. The r…_test.go files are the scenarios,
-// named for the ids of the reliability plan; burst_test.go and talk_test.go are what they share.
+// Files: gateway_test.go runs ctxgate with servers of testkit/mcpserver; load_test.go calls at a fixed rate
+// or in bursts, through clients of testkit/mcpclient; oracle_test.go judges each reply; lists_test.go reads
+// tool lists and calls tools that elicit; report_test.go prints the results. serverselftest_test.go and
+// oracleselftest_test.go test the suite itself: the servers with a plain client, the oracle with a proxy that
+// loses, swaps and repeats replies. The r…_test.go files are the scenarios, named for the ids of the
+// reliability plan; flood_test.go (with floodserver_test.go) and store_test.go test the memory budget and the
+// store.
 //
-// Every scenario holds the same two lines: no call is lost, no answer is corrupt. Errors are
-// allowed only where the scenario says so, and only well formed. The short form runs by default;
-// CTXGATE_CHAOS=full runs the whole bars, and wants the machine for itself. CTXGATE_BINARY names a
-// ctxgate that is there already, instead of building one.
+// Every scenario requires that no call is lost and no reply corrupt. Errors are allowed only where the
+// scenario says so, and must be well formed. The short form is the default; CTXGATE_CHAOS=full runs the full
+// scenarios and needs the machine for itself. CTXGATE_BINARY names a ctxgate binary to test instead of
+// building one.
 package chaos
 
 import (
-	"context"
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"sync"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/ctxgate/ctxgate/internal/testkit/gateway"
+	"github.com/ctxgate/ctxgate/internal/testkit/mcpserver"
 )
 
 const (
-	fullVariable   = "CTXGATE_CHAOS"  // "full" for the whole bars
-	binaryVariable = "CTXGATE_BINARY" // a binary that is there already
+	fullVariable   = "CTXGATE_CHAOS"  // "full" for the full scenarios
+	binaryVariable = "CTXGATE_BINARY" // path of an existing binary
 )
 
-// self is this test's own binary, which plays the fakes too; workshop is a folder of this run.
-var self, workshop string
+// self is the test binary, which also runs as a server; workDir is this run's folder.
+var self, workDir string
 
-// full says whether the whole bars are wanted.
-var full bool
+// fullRun selects the full scenarios.
+var fullRun bool
 
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 {
-		if play, ok := roles[os.Args[1]]; ok {
-			os.Exit(play(os.Args[2:]))
+		if runRole, ok := roles[os.Args[1]]; ok {
+			os.Exit(runRole(os.Args[2:]))
 		}
 	}
-	os.Exit(run(m))
+	os.Exit(runTests(m))
 }
 
-// roles are what this binary can be besides a test.
+// roles are the commands that the test binary implements.
 var roles = map[string]func(args []string) int{
-	"fake-stdio": playStdio,
-	"fake-tree":  playTree,
+	"mcp-server":      mcpserver.RunStdio,
+	"mcp-server-tree": mcpserver.RunTree,
 }
 
-func run(m *testing.M) int {
-	full = os.Getenv(fullVariable) == "full"
+func runTests(m *testing.M) int {
+	fullRun = os.Getenv(fullVariable) == "full"
 	dir, err := os.MkdirTemp("", "ctxgate-chaos-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	defer os.RemoveAll(dir)
-	workshop = dir
+	workDir = dir
 	if self, err = os.Executable(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
@@ -81,39 +78,18 @@ func run(m *testing.M) int {
 	return code
 }
 
-// ctxgate is the binary under test, built once and as it is released: without cgo and without
-// the race detector, whose memory and time would be measured as the gateway's.
+// ctxgate is the binary under test, built once.
 var ctxgate = sync.OnceValues(func() (string, error) {
-	if there := os.Getenv(binaryVariable); there != "" {
-		return there, nil
+	if path := os.Getenv(binaryVariable); path != "" {
+		return path, nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
-	defer cancel()
-	path := filepath.Join(workshop, "ctxgate")
-	cmd := exec.CommandContext(ctx, "go", "build", "-o", path, "github.com/ctxgate/ctxgate/cmd/ctxgate")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("building ctxgate: %w\n%s", err, out)
-	}
-	return path, nil
+	return gateway.Build(workDir)
 })
 
-// pick is the short form's number, or the whole bar's.
-func pick(short, whole int) int {
-	if full {
-		return whole
+// shortOrFull returns the number for the selected form.
+func shortOrFull(short, full int) int {
+	if fullRun {
+		return full
 	}
 	return short
-}
-
-// within asks again and again until the answer is yes or it is too late.
-func within(limit time.Duration, ask func() bool) bool {
-	for end := time.Now().Add(limit); ; time.Sleep(2 * time.Millisecond) {
-		if ask() {
-			return true
-		}
-		if time.Now().After(end) {
-			return false
-		}
-	}
 }

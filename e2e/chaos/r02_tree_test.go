@@ -7,56 +7,58 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/ctxgate/ctxgate/internal/testkit/mcpserver"
+	"github.com/ctxgate/ctxgate/internal/testkit/mcpwire"
+	"github.com/ctxgate/ctxgate/internal/testkit/wait"
 )
 
-// TestR2NoSurvivors kills the gateway without a word. Below it run trees as `npx` grows them, deaf
-// to TERM and to the end of their input, one of them in a session of its own, one without a
-// parent. Two seconds later none is left.
+// TestR2NoSurvivors: the gateway is killed. Its children have process trees as `npx` makes them, which ignore
+// SIGTERM and the end of stdin, one in its own session, one without a parent. Two seconds later none is left.
 func TestR2NoSurvivors(t *testing.T) {
 	var gone []time.Duration
-	for n := range pick(5, 50) {
+	for n := range shortOrFull(5, 50) {
 		gone = append(gone, killGateway(t, n, syscall.SIGKILL))
 	}
 	report(t, "R2", fmt.Sprintf("SIGKILL of the gateway over trees ×%d", len(gone)), nil,
-		"0 survivors; the last of %d processes gone after p50 %s, max %s", 2*treeSize, short(quantile(gone, 0.5)), short(quantile(gone, 1)))
+		"0 survivors; the last of %d processes gone after p50 %s, max %s", 2*mcpserver.TreeSize, short(quantile(gone, 0.5)), short(quantile(gone, 1)))
 }
 
-// TestR2NoSurvivorsOfAPoliteEnd is the same with SIGTERM: the shutdown's grace passes, and then
-// whatever is left is killed.
-func TestR2NoSurvivorsOfAPoliteEnd(t *testing.T) {
+// TestR2NoSurvivorsAfterSIGTERM: the same with SIGTERM: after shutdown_grace the rest is killed.
+func TestR2NoSurvivorsAfterSIGTERM(t *testing.T) {
 	var gone []time.Duration
-	for n := range pick(2, 10) {
+	for n := range shortOrFull(2, 10) {
 		gone = append(gone, killGateway(t, n, syscall.SIGTERM))
 	}
 	report(t, "R2", fmt.Sprintf("SIGTERM of the gateway over trees ×%d, shutdown_grace 1 s", len(gone)), nil,
 		"0 survivors; exit and the last process gone after p50 %s, max %s", short(quantile(gone, 0.5)), short(quantile(gone, 1)))
 }
 
-// TestR2Stdio is the same with `ctxgate stdio`: killed, or left by its client, it leaves nobody.
+// TestR2Stdio: the same with `ctxgate stdio`, killed or left by its client.
 func TestR2Stdio(t *testing.T) {
 	var gone []time.Duration
-	for _, e := range []era{legacy, modern} {
+	for _, e := range []mcpwire.Revision{mcpwire.Legacy, mcpwire.Modern} {
 		for _, how := range []string{"killed", "left"} {
-			book := newLedger(t)
-			s := newSite(t, book, child("a", book, "-tree", "-stubborn"))
-			s.servers[0].more = "shutdown_grace = 1"
-			p := s.pipe(t, e)
-			ready(t, p, "a")
-			within(5*time.Second, func() bool { return len(book.events(didStart)) >= treeSize })
+			events := mcpserver.NewEventLog(t)
+			s := newSite(t, events, stdioServer("a", events, "-tree", "-ignore-signals"))
+			s.servers[0].extraTOML = "shutdown_grace = 1"
+			p := s.connectStdio(t, e)
+			waitReady(t, p, "a")
+			wait.True(5*time.Second, func() bool { return len(events.Events(mcpserver.Started)) >= mcpserver.TreeSize })
 			begin := time.Now()
 			limit := 2 * time.Second
 			if how == "killed" {
-				_ = p.cmd.Process.Kill()
+				_ = p.Cmd.Process.Kill()
 			} else {
 				limit = 5 * time.Second
-				_ = p.in.Close()
+				_ = p.Stdin.Close()
 			}
-			if !within(limit, func() bool { return len(book.survivors()) == 0 }) {
-				t.Errorf("%s, %s: survivors after %s: %+v", e, how, limit, book.survivors())
-				book.reap()
+			if !wait.True(limit, func() bool { return len(events.Survivors()) == 0 }) {
+				t.Errorf("%s, %s: survivors after %s: %+v", e, how, limit, events.Survivors())
+				events.KillSurvivors()
 			}
 			gone = append(gone, time.Since(begin))
-			if strays := p.lost(); len(strays) > 0 {
+			if strays := p.Unexpected(); len(strays) > 0 {
 				t.Errorf("on stdout: %q", strays)
 			}
 		}
@@ -64,35 +66,37 @@ func TestR2Stdio(t *testing.T) {
 	report(t, "R2", "`ctxgate stdio` killed, and left by its client, over a tree", nil, "0 survivors; gone after %v", gone)
 }
 
-// killGateway is one round; it gives how long the last process lived.
+// killGateway runs one round and returns how long the last process lived.
 func killGateway(t *testing.T, n int, signal syscall.Signal) time.Duration {
 	t.Helper()
-	book := newLedger(t)
-	defer book.reap()
-	s := newSite(t, book, child("old", book, "-tree", "-stubborn"), child("new", book, "-tree", "-stubborn", "-era", string(modern)))
+	events := mcpserver.NewEventLog(t)
+	defer events.KillSurvivors()
+	s := newSite(t, events, stdioServer("old", events, "-tree", "-ignore-signals"), stdioServer("new", events, "-tree", "-ignore-signals", "-revision", string(mcpwire.Modern)))
 	for i := range s.servers {
-		s.servers[i].more = "shutdown_grace = 1"
+		s.servers[i].extraTOML = "shutdown_grace = 1"
 	}
-	g, err := s.launch()
+	g, err := s.startGateway()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer g.kill()
-	if !within(10*time.Second, func() bool { return len(book.events(didStart)) >= 2*treeSize && len(book.events(didListen)) >= 2 }) {
-		t.Fatalf("round %d: the trees did not grow: %d processes\n%s", n, len(book.events(didStart)), lastLines(g.said(), 20))
+	defer g.Kill()
+	if !wait.True(10*time.Second, func() bool {
+		return len(events.Events(mcpserver.Started)) >= 2*mcpserver.TreeSize && len(events.Events(mcpserver.Listening)) >= 2
+	}) {
+		t.Fatalf("round %d: the trees are not complete: %d processes\n%s", n, len(events.Events(mcpserver.Started)), lastLines(g.readLog(), 20))
 	}
-	ready(t, g.web(t, modern), "old", "new")
+	waitReady(t, g.connect(t, mcpwire.Modern), "old", "new")
 	begin := time.Now()
-	g.signal(t, signal)
+	g.sendSignal(t, signal)
 	limit := 2 * time.Second
 	if signal == syscall.SIGTERM {
-		limit = 5 * time.Second // the grace, TERM's own wait, and the kill
-		if code, err := g.exit(10 * time.Second); err != nil || code != 0 {
+		limit = 5 * time.Second // the grace period, the wait after SIGTERM, and the kill
+		if code, err := g.ExitCode(10 * time.Second); err != nil || code != 0 {
 			t.Errorf("round %d: exit code %d, %v", n, code, err)
 		}
 	}
-	if !within(limit-time.Since(begin), func() bool { return len(book.survivors()) == 0 }) {
-		t.Errorf("round %d: survivors after %s: %+v", n, limit, book.survivors())
+	if !wait.True(limit-time.Since(begin), func() bool { return len(events.Survivors()) == 0 }) {
+		t.Errorf("round %d: survivors after %s: %+v", n, limit, events.Survivors())
 	}
 	return time.Since(begin)
 }

@@ -5,31 +5,34 @@ package chaos
 import (
 	"testing"
 	"time"
+
+	"github.com/ctxgate/ctxgate/internal/testkit/mcpserver"
+	"github.com/ctxgate/ctxgate/internal/testkit/process"
 )
 
 const frameCap = 32 << 20 // the largest frame of a child
 
-// TestR5LongLines: 20 MB in one line is a result like any other, within a second and four times
-// its size; 100 MB is over the cap and fails alone, while the child goes on.
+// TestR5LongLines: a line of 20 MB is a normal result, within a second and four times its size in memory; 100
+// MB is over the limit and fails, without a restart of the child.
 func TestR5LongLines(t *testing.T) {
-	book := newLedger(t)
-	s := newSite(t, book, child("a", book), child("b", book))
-	s.head = "max_reply_bytes = \"32MiB\""
+	events := mcpserver.NewEventLog(t)
+	s := newSite(t, events, stdioServer("a", events), stdioServer("b", events))
+	s.topLevel = "max_reply_bytes = \"32MiB\""
 	g := s.start(t)
-	peers := g.webs(t, 2)
-	ready(t, peers[0], "a", "b")
-	burst(200, 4, peers, []string{"a", "b"}, nil) // a warm heap, so that what follows is the line's
+	clients := g.connectMany(t, 2)
+	waitReady(t, clients[0], "a", "b")
+	burst(200, 4, clients, []string{"a", "b"}, nil) // warm up the heap, so that later growth is the line's
 
-	base := memoryOf(g.pid(), "VmRSS")
-	if err := resetPeak(g.pid()); err != nil {
-		t.Fatal("the bar cannot be measured: ", err)
+	base := memoryOf(g.PID(), "VmRSS")
+	if err := process.ResetPeakMemory(g.PID()); err != nil {
+		t.Fatal("memory cannot be measured: ", err)
 	}
-	big := one(peers[1], "a", "big", `"mb":20`, 30*time.Second)
-	peak := memoryOf(g.pid(), "VmHWM") - base
+	big := callOnce(clients[1], "a", "big", `"mb":20`, 30*time.Second)
+	peak := memoryOf(g.PID(), "VmHWM") - base
 	if big.verdict != ok {
-		t.Errorf("20 MB: %s, %s", big.verdict, big.why)
+		t.Errorf("20 MB: %s, %s", big.verdict, big.reason)
 	}
-	if big.took() > time.Duration(pick(3, 1))*time.Second {
+	if big.took() > time.Duration(shortOrFull(3, 1))*time.Second {
 		t.Errorf("20 MB took %s", big.took())
 	}
 	if peak > 4*20<<20 {
@@ -37,55 +40,55 @@ func TestR5LongLines(t *testing.T) {
 	}
 
 	slow := make(chan *call, 1)
-	go func() { slow <- one(peers[0], "a", "echo", `"delay_ms":3000`, 30*time.Second) }()
+	go func() { slow <- callOnce(clients[0], "a", "echo", `"delay_ms":3000`, 30*time.Second) }()
 	time.Sleep(50 * time.Millisecond)
-	_ = resetPeak(g.pid())
-	base = memoryOf(g.pid(), "VmRSS")
-	huge := one(peers[1], "a", "big", `"mb":100`, 30*time.Second)
-	peakHuge := memoryOf(g.pid(), "VmHWM") - base
+	_ = process.ResetPeakMemory(g.PID())
+	base = memoryOf(g.PID(), "VmRSS")
+	huge := callOnce(clients[1], "a", "big", `"mb":100`, 30*time.Second)
+	peakHuge := memoryOf(g.PID(), "VmHWM") - base
 	if huge.verdict != failed {
-		t.Errorf("100 MB: %s, %s", huge.verdict, huge.why)
+		t.Errorf("100 MB: %s, %s", huge.verdict, huge.reason)
 	}
-	next := one(peers[1], "a", "echo", "", 10*time.Second)
+	next := callOnce(clients[1], "a", "echo", "", 10*time.Second)
 	cs := calls{big, huge, next, <-slow}
-	cs.sound(t, book)
-	if next.verdict != ok || cs[3].verdict != ok || len(book.pids("a")) != 1 {
-		t.Errorf("beside and after 100 MB: %s %s, %s %s, processes %v", next.verdict, next.why, cs[3].verdict, cs[3].why, book.pids("a"))
+	cs.requireSound(t, events)
+	if next.verdict != ok || cs[3].verdict != ok || len(events.PIDs("a")) != 1 {
+		t.Errorf("beside and after 100 MB: %s %s, %s %s, processes %v", next.verdict, next.reason, cs[3].verdict, cs[3].reason, events.PIDs("a"))
 	}
-	report(t, "R5", "a line of 20 MB, a line of 100 MB", cs, "20 MB: %s, +%d MiB; 100 MB: %s after %s, +%d MiB, the same child goes on",
-		short(big.took()), peak>>20, huge.why, short(huge.took()), peakHuge>>20)
+	report(t, "R5", "a line of 20 MB, a line of 100 MB", cs, "20 MB: %s, +%d MiB; 100 MB: %s after %s, +%d MiB, the same child continues",
+		short(big.took()), peak>>20, huge.reason, short(huge.took()), peakHuge>>20)
 }
 
-// TestR5EndlessLine: a line without an end costs no more than the cap and eight MiB, its call gets
-// an error, and the neighbour's calls go on.
+// TestR5EndlessLine: a line without an end costs at most the limit and 8 MiB, its call gets an error, and the
+// other server's calls succeed.
 func TestR5EndlessLine(t *testing.T) {
-	book := newLedger(t)
-	s := newSite(t, book, child("a", book), child("x", book))
-	s.head = "response_timeout = \"2s\"\nmax_reply_bytes = \"32MiB\""
+	events := mcpserver.NewEventLog(t)
+	s := newSite(t, events, stdioServer("a", events), stdioServer("x", events))
+	s.topLevel = "response_timeout = \"2s\"\nmax_reply_bytes = \"32MiB\""
 	g := s.start(t)
-	peers := g.webs(t, 2)
-	ready(t, peers[0], "a", "x")
-	burst(200, 4, peers, []string{"a", "x"}, nil)
-	base := memoryOf(g.pid(), "VmRSS")
-	if err := resetPeak(g.pid()); err != nil {
-		t.Fatal("the bar cannot be measured: ", err)
+	clients := g.connectMany(t, 2)
+	waitReady(t, clients[0], "a", "x")
+	burst(200, 4, clients, []string{"a", "x"}, nil)
+	base := memoryOf(g.PID(), "VmRSS")
+	if err := process.ResetPeakMemory(g.PID()); err != nil {
+		t.Fatal("memory cannot be measured: ", err)
 	}
 	endless := make(chan *call, 1)
-	go func() { endless <- one(peers[1], "x", "broken", `"how":"endless"`, 20*time.Second) }()
-	cs := burst(200, 2, peers, []string{"a"}, nil)
-	cs.allOK(t)
+	go func() { endless <- callOnce(clients[1], "x", "broken", `"how":"endless"`, 20*time.Second) }()
+	cs := burst(200, 2, clients, []string{"a"}, nil)
+	cs.requireAllOK(t)
 	cs = append(cs, <-endless)
-	cs.sound(t, book)
-	peak := memoryOf(g.pid(), "VmHWM") - base
+	cs.requireSound(t, events)
+	peak := memoryOf(g.PID(), "VmHWM") - base
 	if peak > frameCap+8<<20 {
 		t.Errorf("an endless line cost %d MiB; the bar is the cap of 32 MiB and 8 more", peak>>20)
 	}
 	last := cs[len(cs)-1]
 	if last.verdict != failed {
-		t.Errorf("the call got %s, %s", last.verdict, last.why)
+		t.Errorf("the call got %s, %s", last.verdict, last.reason)
 	}
-	report(t, "R5", "a line without an end", cs, "error %s after %s; peak +%d MiB", last.why, short(last.took()), peak>>20)
-	if c := one(peers[0], "x", "echo", "", 5*time.Second); c.verdict != ok && c.verdict != failed {
-		t.Errorf("after the endless line: %s %s", c.verdict, c.why)
+	report(t, "R5", "a line without an end", cs, "error %s after %s; peak +%d MiB", last.reason, short(last.took()), peak>>20)
+	if c := callOnce(clients[0], "x", "echo", "", 5*time.Second); c.verdict != ok && c.verdict != failed {
+		t.Errorf("after the endless line: %s %s", c.verdict, c.reason)
 	}
 }

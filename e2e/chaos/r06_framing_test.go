@@ -8,30 +8,33 @@ import (
 	"testing"
 	"time"
 	"unicode/utf8"
+
+	"github.com/ctxgate/ctxgate/internal/testkit/mcpserver"
+	"github.com/ctxgate/ctxgate/internal/testkit/mcpwire"
+	"github.com/ctxgate/ctxgate/internal/testkit/wait"
 )
 
-// TestR6Framing: children whose lines are whole but odd. Every call goes well, and A12's
-// Content-Length framing is spoken too.
+// TestR6Framing: children with unusual framing, among them A12's Content-Length framing. Every call succeeds.
 func TestR6Framing(t *testing.T) {
 	for _, flags := range []string{
-		"-crlf", "-bom", "-pair", "-idlast", "-lsp", "-drip 10", "-mute", "-crlf -bom -junk 3",
-		"-era " + string(modern) + " -crlf -bom -idlast", "-era " + string(modern) + " -pair",
+		"-crlf", "-bom", "-pair-frames", "-id-last", "-lsp", "-byte-delay-ms 10", "-ignore-discover", "-crlf -bom -junk-every 3",
+		"-revision " + string(mcpwire.Modern) + " -crlf -bom -id-last", "-revision " + string(mcpwire.Modern) + " -pair-frames",
 	} {
 		t.Run(flags, func(t *testing.T) {
-			book := newLedger(t)
-			s := newSite(t, book, child("a", book, strings.Fields(flags)...), child("b", book))
+			events := mcpserver.NewEventLog(t)
+			s := newSite(t, events, stdioServer("a", events, strings.Fields(flags)...), stdioServer("b", events))
 			g := s.start(t)
-			peers := g.webs(t, 2)
-			ready(t, peers[0], "a", "b")
-			n := pick(40, 400)
-			if strings.Contains(flags, "drip") {
-				n = pick(2, 6) // two seconds each
+			clients := g.connectMany(t, 2)
+			waitReady(t, clients[0], "a", "b")
+			n := shortOrFull(40, 400)
+			if strings.Contains(flags, "byte-delay") {
+				n = shortOrFull(2, 6) // two seconds each
 			}
-			cs := burst(n, 4, peers, []string{"a"}, nil)
-			cs.sound(t, book)
-			cs.allOK(t)
-			book.obedient(t)
-			if pids := book.pids("a"); len(pids) != 1 {
+			cs := burst(n, 4, clients, []string{"a"}, nil)
+			cs.requireSound(t, events)
+			cs.requireAllOK(t)
+			events.RequireNoViolations(t)
+			if pids := events.PIDs("a"); len(pids) != 1 {
 				t.Errorf("the child was restarted: %v", pids)
 			}
 			report(t, "R6", "framing `"+flags+"`", cs, "all answered by one process")
@@ -39,38 +42,38 @@ func TestR6Framing(t *testing.T) {
 	}
 }
 
-// TestR6Broken: answers that are no answers. The call gets a well-formed error or, where the
-// answer can be read in one way only, the answer; the next call goes well.
-func TestR6Broken(t *testing.T) {
-	book := newLedger(t)
-	s := newSite(t, book, child("x", book), child("y", book, "-era", string(modern)), child("a", book))
-	s.head = `response_timeout = "1s"`
+// TestR6BrokenResponses: the call gets a well-formed error or, if the response is unambiguous, its result;
+// the next call succeeds.
+func TestR6BrokenResponses(t *testing.T) {
+	events := mcpserver.NewEventLog(t)
+	s := newSite(t, events, stdioServer("x", events), stdioServer("y", events, "-revision", string(mcpwire.Modern)), stdioServer("a", events))
+	s.topLevel = `response_timeout = "1s"`
 	g := s.start(t)
-	peers := g.webs(t, 2)
-	ready(t, peers[0], "x", "y", "a")
+	clients := g.connectMany(t, 2)
+	waitReady(t, clients[0], "x", "y", "a")
 	var cs calls
 	var found []string
 	for _, how := range []string{"half", "exit", "utf8", "surrogate", "wrongid", "twice", "noresult"} {
 		for _, id := range []string{"x", "y"} {
-			c := one(peers[1], id, "broken", fmt.Sprintf(`"how":%q`, how), 10*time.Second)
-			cs = append(cs, c, one(peers[0], "a", "echo", "", 5*time.Second))
+			c := callOnce(clients[1], id, "broken", fmt.Sprintf(`"how":%q`, how), 10*time.Second)
+			cs = append(cs, c, callOnce(clients[0], "a", "echo", "", 5*time.Second))
 			if !utf8.Valid(c.got.Result) {
-				t.Errorf("%s: bytes that are no UTF-8 were passed on", how)
+				t.Errorf("%s: invalid UTF-8 was passed on", how)
 			}
-			if how == "utf8" && c.verdict == corrupt { // repaired text is text, if not the same
+			if how == "utf8" && c.verdict == corrupt { // repaired text is allowed
 				c.verdict = ok
 			}
-			found = append(found, fmt.Sprintf("%s %s %s", how, c.verdict, c.why))
-			if !within(10*time.Second, func() bool { return one(peers[0], id, "echo", "", 5*time.Second).verdict == ok }) {
+			found = append(found, fmt.Sprintf("%s %s %s", how, c.verdict, c.reason))
+			if !wait.True(10*time.Second, func() bool { return callOnce(clients[0], id, "echo", "", 5*time.Second).verdict == ok }) {
 				t.Errorf("after %s the server did not come back", how)
 			}
 			if want := map[string]verdict{"twice": ok, "half": failed, "exit": failed, "wrongid": failed, "noresult": failed}[how]; want != pending && c.verdict != want {
-				t.Errorf("%s on %s: %s, %s; want %s", how, id, c.verdict, c.why, want)
+				t.Errorf("%s on %s: %s, %s; want %s", how, id, c.verdict, c.reason, want)
 			}
 		}
 	}
-	cs.sound(t, book)
-	cs.where(func(c *call) bool { return c.server == "a" }).allOK(t)
-	report(t, "R6", "broken answers: half, exit, utf8, surrogate, wrongid, twice, noresult", cs, "%s", strings.Join(found, "; "))
-	g.noZombies(t)
+	cs.requireSound(t, events)
+	cs.filter(func(c *call) bool { return c.server == "a" }).requireAllOK(t)
+	report(t, "R6", "broken responses: half, exit, utf8, surrogate, wrongid, twice, noresult", cs, "%s", strings.Join(found, "; "))
+	g.requireNoZombies(t)
 }

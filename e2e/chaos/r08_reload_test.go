@@ -11,49 +11,54 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/ctxgate/ctxgate/internal/testkit/mcpclient"
+	"github.com/ctxgate/ctxgate/internal/testkit/mcpserver"
+	"github.com/ctxgate/ctxgate/internal/testkit/mcpwire"
+	"github.com/ctxgate/ctxgate/internal/testkit/wait"
 )
 
-// reloads are the ways a configuration changes, taken in turn; each fifth is a file that is wrong.
-type reloads struct {
+// reloader changes the configuration in several ways; every fifth change is invalid.
+type reloader struct {
 	t       *testing.T
-	g       *gateway
+	g       *testGateway
 	n       int
 	invalid int
 	took    []time.Duration
 }
 
-// next changes the configuration once and waits until that has been noticed.
-func (r *reloads) next() {
+// reloadOnce changes the configuration and waits until the gateway has noticed.
+func (r *reloader) reloadOnce() {
 	r.t.Helper()
 	r.n++
 	if r.n%5 == 0 {
 		r.invalid++
-		r.put(wrongFile(r.g.text(), r.invalid))
+		r.writeConfig(invalidConfig(r.g.configText(), r.invalid))
 		time.Sleep(250 * time.Millisecond)
 		return
 	}
 	gen := fmt.Sprintf("g%d", r.n)
 	last := len(r.g.servers) - 1
-	r.g.servers[last] = child("e", r.g.book, "-gen", gen)
+	r.g.servers[last] = stdioServer("e", r.g.events, "-generation", gen)
 	begin := time.Now()
-	r.put(r.g.text())
-	if !within(5*time.Second, func() bool { e, _ := r.g.book.latest(didListen, "e"); return e.At > begin.UnixNano() }) {
+	r.writeConfig(r.g.configText())
+	if !wait.True(5*time.Second, func() bool { e, _ := r.g.events.Latest(mcpserver.Listening, "e"); return e.At > begin.UnixNano() }) {
 		r.t.Errorf("reload %d was not noticed within 5s", r.n)
 	}
 	r.took = append(r.took, time.Since(begin))
 	time.Sleep(50 * time.Millisecond)
 }
 
-// put writes the file in one of three ways: a rename, a rename and SIGHUP, a rewrite in place.
-func (r *reloads) put(text string) {
+// writeConfig writes the file by rename, by rename and SIGHUP, or in place.
+func (r *reloader) writeConfig(text string) {
 	r.t.Helper()
 	err := error(nil)
 	switch r.n % 3 {
 	case 0:
-		err = r.g.write(text)
+		err = r.g.writeConfig(text)
 	case 1:
-		if err = r.g.write(text); err == nil {
-			r.g.signal(r.t, syscall.SIGHUP)
+		if err = r.g.writeConfig(text); err == nil {
+			r.g.sendSignal(r.t, syscall.SIGHUP)
 		}
 	case 2:
 		err = os.WriteFile(r.g.config, []byte(text), 0o600)
@@ -63,205 +68,218 @@ func (r *reloads) put(text string) {
 	}
 }
 
-// wrongFile spoils a configuration in one of several ways.
-func wrongFile(text string, n int) string {
+// invalidConfig makes a configuration invalid in one of several ways.
+func invalidConfig(text string, n int) string {
 	switch n % 4 {
 	case 0:
 		return text[:len(text)/2] + "\n[["
 	case 1:
-		return text + "\n[[servers]]\nid = \"a\"\ncommand = [\"true\"]\n" // twice the same id
+		return text + "\n[[servers]]\nid = \"a\"\ncommand = [\"true\"]\n" // duplicate id
 	case 2:
 		return strings.Replace(text, "log_level", "log_levels", 1)
 	}
 	return text + "\nlisten = 7\n"
 }
 
-// TestR8Reload: the configuration changes again and again under load, a fifth of the times into
-// something wrong. No call fails, no stream is cut, and children that did not change keep their
-// processes.
+// TestR8Reload: the configuration changes repeatedly under load, every fifth time into an invalid one. No
+// call fails, no stream is cut, and children that did not change keep their processes.
 func TestR8Reload(t *testing.T) {
-	book := newLedger(t)
+	events := mcpserver.NewEventLog(t)
 	names := []string{"a", "b", "c", "d", "e"}
-	s := newSite(t, book)
+	s := newSite(t, events)
 	for _, id := range names {
-		s.servers = append(s.servers, child(id, book))
+		s.servers = append(s.servers, stdioServer(id, events))
 	}
 	g := s.start(t)
-	peers := g.webs(t, 6)
-	ready(t, peers[0], names...)
+	clients := g.connectMany(t, 6)
+	waitReady(t, clients[0], names...)
 	news := openStreams(t, g, 10)
-	kept := firstPids(book, names[:4])
+	kept := firstPids(events, names[:4])
 
-	l := load{rate: pick(100, 200), servers: names, more: `"delay_ms":5`, peers: peers, fresh: g.fresh}
-	l.start()
+	l := loadGenerator{rate: shortOrFull(100, 200), servers: names, extraArgs: `"delay_ms":5`, clients: clients, newConnection: g.newConnection}
+	l.startLoad()
 	time.Sleep(time.Second)
-	r := &reloads{t: t, g: g}
-	for range pick(10, 100) {
-		r.next()
+	r := &reloader{t: t, g: g}
+	for range shortOrFull(10, 100) {
+		r.reloadOnce()
 	}
 	time.Sleep(time.Second)
-	cs := l.end()
-	cs.sound(t, book)
-	cs.allOK(t)
+	cs := l.stopLoad()
+	cs.requireSound(t, events)
+	cs.requireAllOK(t)
 	for i, id := range names[:4] {
-		if pids := book.pids(id); !slices.Equal(pids, kept[i:i+1]) {
-			t.Errorf("%s did not change, and its processes are %v, were %v", id, pids, kept[i])
+		if pids := events.PIDs(id); !slices.Equal(pids, kept[i:i+1]) {
+			t.Errorf("%s did not change, but its processes are %v, before %v", id, pids, kept[i])
 		}
 	}
-	cut := cutStreams(t, news)
-	heard := addServer(t, g, news)
-	book.obedient(t)
-	g.noZombies(t)
-	report(t, "R8", fmt.Sprintf("%d reloads (%d of them wrong) under %d rps, 25 %% new connections, 10 streams, 10 subscriptions", r.n, r.invalid, l.rate), cs,
-		"%d cut; noticed after p50 %s max %s; %d of %d streams heard of a new server", cut, short(quantile(r.took, 0.5)), short(quantile(r.took, 1)), heard, len(news))
+	cut := requireOpenStreams(t, news)
+	notified := addServer(t, g, news)
+	events.RequireNoViolations(t)
+	g.requireNoZombies(t)
+	report(t, "R8", fmt.Sprintf("%d reloads (%d of them invalid) under %d rps, 25 %% new connections, 10 streams, 10 subscriptions", r.n, r.invalid, l.rate), cs,
+		"%d cut; noticed after p50 %s max %s; %d of %d streams were notified of a new server", cut, short(quantile(r.took, 0.5)), short(quantile(r.took, 1)), notified, len(news))
 }
 
-// TestR8SlowStart: the server that changes takes a second to start, as real ones do. Its calls go
-// on meanwhile: the old process serves until the new one can.
+// TestR8SlowStart: the changed server takes a second to start. Meanwhile its calls succeed: the old process
+// serves until the new one can.
 func TestR8SlowStart(t *testing.T) {
-	book := newLedger(t)
-	s := newSite(t, book, child("a", book), child("e", book, "-gen", "g0", "-delay", "1s"))
+	events := mcpserver.NewEventLog(t)
+	s := newSite(t, events, stdioServer("a", events), stdioServer("e", events, "-generation", "g0", "-start-delay", "1s"))
 	g := s.start(t)
-	peers := g.webs(t, 4)
-	ready(t, peers[0], "a", "e")
-	l := load{rate: 150, servers: []string{"e"}, more: `"delay_ms":5`, peers: peers}
-	l.start()
+	clients := g.connectMany(t, 4)
+	waitReady(t, clients[0], "a", "e")
+	l := loadGenerator{rate: 150, servers: []string{"e"}, extraArgs: `"delay_ms":5`, clients: clients}
+	l.startLoad()
 	time.Sleep(500 * time.Millisecond)
-	rounds := pick(2, 10)
+	rounds := shortOrFull(2, 10)
+	var probes calls
 	for n := range rounds {
-		s.servers[1] = child("e", book, "-gen", fmt.Sprintf("g%d", n+1), "-delay", "1s")
-		if err := s.write(s.text()); err != nil {
+		generation := fmt.Sprintf("g%d", n+1)
+		s.servers[1] = stdioServer("e", events, "-generation", generation, "-start-delay", "1s")
+		if err := s.writeConfig(s.configText()); err != nil {
 			t.Fatal(err)
 		}
-		g.signal(t, syscall.SIGHUP)
-		time.Sleep(2 * time.Second)
+		g.sendSignal(t, syscall.SIGHUP)
+		wait.For(t, "an answer of generation "+generation, func() bool {
+			probe := callOnce(clients[0], "e", "echo", "", 15*time.Second)
+			probes = append(probes, probe)
+			return probe.echo.Gen == generation
+		})
+		replaced := time.Now()
+		wait.For(t, "a call of the load after that", func() bool {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			return l.calls[len(l.calls)-1].scheduled.After(replaced)
+		})
 	}
-	cs := l.end()
-	cs.sound(t, book)
-	cs.allOK(t)
+	cs := l.stopLoad()
+	for _, all := range []calls{cs, probes} {
+		all.requireSound(t, events)
+		all.requireAllOK(t)
+	}
 	if last := cs[len(cs)-1]; last.verdict == ok && last.echo.Gen != fmt.Sprintf("g%d", rounds) {
 		t.Errorf("the last call was answered by generation %s", last.echo.Gen)
 	}
 	report(t, "R8", fmt.Sprintf("%d reloads that change a server which takes 1 s to start, 150 rps on it", rounds), cs, "slowest call %s", short(slowestOf(cs)))
 }
 
-// TestR8WrittenInPlace: the file is written the careless way, emptied first and filled a moment
-// later, and somebody asks for a reload in that moment. An empty file is no wish to have no servers.
+// TestR8WrittenInPlace: the file is truncated and filled a moment later, with a reload in between. An empty
+// file must not remove all servers.
 func TestR8WrittenInPlace(t *testing.T) {
-	book := newLedger(t)
-	s := newSite(t, book, child("a", book), child("b", book))
+	events := mcpserver.NewEventLog(t)
+	s := newSite(t, events, stdioServer("a", events), stdioServer("b", events))
 	g := s.start(t)
-	peers := g.webs(t, 2)
-	ready(t, peers[0], "a", "b")
-	l := load{rate: 100, servers: []string{"a", "b"}, peers: peers}
-	l.start()
-	rounds := pick(5, 30)
+	clients := g.connectMany(t, 2)
+	waitReady(t, clients[0], "a", "b")
+	l := loadGenerator{rate: 100, servers: []string{"a", "b"}, clients: clients}
+	l.startLoad()
+	rounds := shortOrFull(5, 30)
 	for range rounds {
 		if err := os.Truncate(s.config, 0); err != nil {
 			t.Fatal(err)
 		}
-		g.signal(t, syscall.SIGHUP)
+		g.sendSignal(t, syscall.SIGHUP)
 		time.Sleep(30 * time.Millisecond)
-		if err := os.WriteFile(s.config, []byte(s.text()), 0o600); err != nil {
+		if err := os.WriteFile(s.config, []byte(s.configText()), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(250 * time.Millisecond)
 	}
-	cs := l.end()
-	cs.sound(t, book)
-	cs.allOK(t)
-	if n := len(book.pids("a")) + len(book.pids("b")); n != 2 {
-		t.Errorf("nothing changed, and there were %d processes of 2 servers", n)
+	cs := l.stopLoad()
+	cs.requireSound(t, events)
+	cs.requireAllOK(t)
+	if n := len(events.PIDs("a")) + len(events.PIDs("b")); n != 2 {
+		t.Errorf("nothing changed, but there were %d processes of 2 servers", n)
 	}
-	report(t, "R8", fmt.Sprintf("the file is emptied, reloaded and filled again ×%d", rounds), cs, "%d processes", len(book.pids("a"))+len(book.pids("b")))
+	report(t, "R8", fmt.Sprintf("the file is emptied, reloaded and filled again ×%d", rounds), cs, "%d processes", len(events.PIDs("a"))+len(events.PIDs("b")))
 }
 
-// TestR8RemovedServer: a server that the configuration no longer has is refused soon, and its whole
-// tree ends, though it ignores every polite request.
+// TestR8RemovedServer: calls of a removed server are refused soon, and its whole process tree ends although
+// it ignores signals.
 func TestR8RemovedServer(t *testing.T) {
-	book := newLedger(t)
-	s := newSite(t, book, child("a", book), child("x", book, "-tree", "-stubborn"))
-	s.servers[1].more = "shutdown_grace = 1"
+	events := mcpserver.NewEventLog(t)
+	s := newSite(t, events, stdioServer("a", events), stdioServer("x", events, "-tree", "-ignore-signals"))
+	s.servers[1].extraTOML = "shutdown_grace = 1"
 	g := s.start(t)
-	p := g.web(t, modern)
-	ready(t, p, "a", "x")
-	within(5*time.Second, func() bool { return len(book.events(didStart)) >= treeSize+1 })
+	p := g.connect(t, mcpwire.Modern)
+	waitReady(t, p, "a", "x")
+	wait.True(5*time.Second, func() bool { return len(events.Events(mcpserver.Started)) >= mcpserver.TreeSize+1 })
 	s.servers = s.servers[:1]
-	if err := s.write(s.text()); err != nil {
+	if err := s.writeConfig(s.configText()); err != nil {
 		t.Fatal(err)
 	}
 	begin := time.Now()
-	g.signal(t, syscall.SIGHUP)
+	g.sendSignal(t, syscall.SIGHUP)
 	var last *call
-	if !within(2*time.Second, func() bool { last = one(p, "x", "echo", "", 5*time.Second); return last.verdict != ok }) {
-		t.Error("a server that was removed still answers")
+	if !wait.True(2*time.Second, func() bool { last = callOnce(p, "x", "echo", "", 5*time.Second); return last.verdict != ok }) {
+		t.Error("a removed server still replies")
 	}
 	refused := time.Since(begin)
-	calls{last}.sound(t, book)
-	if !within(8*time.Second, func() bool { return len(book.survivors()) == 1 }) {
-		t.Errorf("survivors of a removed server: %+v", book.survivors())
+	calls{last}.requireSound(t, events)
+	if !wait.True(8*time.Second, func() bool { return len(events.Survivors()) == 1 }) {
+		t.Errorf("survivors of a removed server: %+v", events.Survivors())
 	}
 	gone := time.Since(begin)
-	if c := one(p, "a", "echo", "", 5*time.Second); c.verdict != ok || len(book.pids("a")) != 1 {
-		t.Errorf("the other server: %s %s, processes %v", c.verdict, c.why, book.pids("a"))
+	if c := callOnce(p, "a", "echo", "", 5*time.Second); c.verdict != ok || len(events.PIDs("a")) != 1 {
+		t.Errorf("the other server: %s %s, processes %v", c.verdict, c.reason, events.PIDs("a"))
 	}
-	report(t, "R8", "a server is removed, with a tree that ignores TERM and EOF", calls{last}, "refused (%s) after %s; its 8 processes gone after %s", last.why, short(refused), short(gone))
+	report(t, "R8", "a server is removed, with a tree that ignores TERM and EOF", calls{last}, "refused (%s) after %s; its 8 processes gone after %s", last.reason, short(refused), short(gone))
 }
 
-// TestR8StreamsOutliveTimeouts: the limits on how long a request may take to arrive are no limits
-// on how long its answer may last. Streams, subscriptions and calls go on past all of them.
+// TestR8StreamsOutliveTimeouts: the timeouts for receiving a request do not limit its reply: streams,
+// subscriptions and calls last longer.
 func TestR8StreamsOutliveTimeouts(t *testing.T) {
-	book := newLedger(t)
-	s := newSite(t, book, child("a", book))
-	s.tail = "[http]\nheader_timeout = \"1s\"\nbody_timeout = \"1s\"\nidle_timeout = \"1s\""
+	events := mcpserver.NewEventLog(t)
+	s := newSite(t, events, stdioServer("a", events))
+	s.sections = "[http]\nheader_timeout = \"1s\"\nbody_timeout = \"1s\"\nidle_timeout = \"1s\""
 	g := s.start(t)
-	peers := g.webs(t, 2)
-	ready(t, peers[0], "a")
-	settled(t, peers[1], len(toolOrder))
+	clients := g.connectMany(t, 2)
+	waitReady(t, clients[0], "a")
+	waitForTools(t, clients[1], len(mcpserver.ToolNames))
 	news := openStreams(t, g, 1)
-	cs := burst(4, 4, peers, []string{"a"}, func(_ int, c *call) { c.more = `"delay_ms":3000` })
-	cs.sound(t, book)
-	cs.allOK(t)
-	cut := cutStreams(t, news)
-	heard := addServer(t, g, news)
-	report(t, "R8", "streams and calls of 3 s with HTTP timeouts of 1 s", cs, "%d cut; %d of %d streams heard of a new server", cut, heard, len(news))
+	cs := burst(4, 4, clients, []string{"a"}, func(_ int, c *call) { c.extraArgs = `"delay_ms":3000` })
+	cs.requireSound(t, events)
+	cs.requireAllOK(t)
+	cut := requireOpenStreams(t, news)
+	notified := addServer(t, g, news)
+	report(t, "R8", "streams and calls of 3 s with HTTP timeouts of 1 s", cs, "%d cut; %d of %d streams were notified of a new server", cut, notified, len(news))
 }
 
-func firstPids(book *ledger, names []string) []int {
+func firstPids(events *mcpserver.EventLog, names []string) []int {
 	var out []int
 	for _, id := range names {
-		out = append(out, book.pids(id)...)
+		out = append(out, events.PIDs(id)...)
 	}
 	return out
 }
 
 // openStreams opens n legacy streams and n modern subscriptions.
-func openStreams(t *testing.T, g *gateway, n int) []*stream {
+func openStreams(t *testing.T, g *testGateway, n int) []*mcpclient.Stream {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(cancel)
-	var out []*stream
+	var out []*mcpclient.Stream
 	for i := range n {
-		one, err := g.web(t, legacy).listen(ctx)
+		one, err := g.connect(t, mcpwire.Legacy).OpenStream(ctx)
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(one.close)
-		two, err := subscribe(ctx, g.web(t, modern), fmt.Sprint(i+1), `{"toolsListChanged":true}`)
+		t.Cleanup(one.Close)
+		two, err := mcpclient.Subscribe(ctx, g.connect(t, mcpwire.Modern), fmt.Sprint(i+1), `{"toolsListChanged":true}`)
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(two.close)
+		t.Cleanup(two.Close)
 		out = append(out, one, two)
 	}
 	return out
 }
 
-func cutStreams(t *testing.T, news []*stream) int {
+func requireOpenStreams(t *testing.T, news []*mcpclient.Stream) int {
 	t.Helper()
 	cut := 0
 	for i, s := range news {
-		if ended, _, err := s.state(); ended {
+		if ended, _, err := s.State(); ended {
 			cut++
 			t.Errorf("stream %d was cut: %v", i, err)
 		}
@@ -269,27 +287,27 @@ func cutStreams(t *testing.T, news []*stream) int {
 	return cut
 }
 
-// addServer adds a server, which every stream must hear of: they are not only open, they work.
-func addServer(t *testing.T, g *gateway, news []*stream) int {
+// addServer adds a server and requires a notification on every stream: they are not only open, they work.
+func addServer(t *testing.T, g *testGateway, news []*mcpclient.Stream) int {
 	t.Helper()
 	const changed = "notifications/tools/list_changed"
 	before := make([]int, len(news))
 	for i, s := range news {
-		before[i] = s.count(changed)
+		before[i] = s.Count(changed)
 	}
-	g.servers = append(g.servers, child("f", g.book))
-	if err := g.write(g.text()); err != nil {
+	g.servers = append(g.servers, stdioServer("f", g.events))
+	if err := g.writeConfig(g.configText()); err != nil {
 		t.Fatal(err)
 	}
-	g.signal(t, syscall.SIGHUP)
-	heard := 0
+	g.sendSignal(t, syscall.SIGHUP)
+	notified := 0
 	for i, s := range news {
-		if within(5*time.Second, func() bool { return s.count(changed) > before[i] }) {
-			heard++
+		if wait.True(5*time.Second, func() bool { return s.Count(changed) > before[i] }) {
+			notified++
 		} else {
-			t.Errorf("stream %d did not hear of a new server", i)
+			t.Errorf("stream %d was not notified of a new server", i)
 		}
 	}
-	ready(t, g.web(t, modern), "f")
-	return heard
+	waitReady(t, g.connect(t, mcpwire.Modern), "f")
+	return notified
 }

@@ -8,28 +8,33 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/ctxgate/ctxgate/internal/testkit/mcpserver"
+	"github.com/ctxgate/ctxgate/internal/testkit/mcpwire"
+	"github.com/ctxgate/ctxgate/internal/testkit/process"
+	"github.com/ctxgate/ctxgate/internal/testkit/wait"
 )
 
 const drainGrace = 6 * time.Second
 
-// drained is what came of one shutdown.
-type drained struct {
+// drainResult is the result of one shutdown.
+type drainResult struct {
 	cs       calls
 	exit     time.Duration
-	idle     int // calls that met the closing of an idle connection
-	closed   int // answers to calls after the signal that said Connection: close
-	unclosed int // and that did not
+	idle     int // calls sent on an idle connection while it was closed
+	closed   int // replies after the signal with Connection: close
+	unclosed int // and without
 	flipped  bool
 }
 
-// TestR9Drain ends the gateway politely under load, with twenty long calls under way. All calls
-// under way are answered, readiness goes first, every later answer closes its connection, every
-// subscription gets its last word, and the exit code is 0.
+// TestR9Drain: SIGTERM under load with twenty long calls in flight. All calls in flight are answered,
+// readiness is withdrawn first, every later reply closes its connection, every subscription gets its result,
+// and the exit code is 0.
 func TestR9Drain(t *testing.T) {
 	var all calls
 	var exits []time.Duration
 	idle, closed, unclosed := 0, 0, 0
-	rounds := pick(3, 50)
+	rounds := shortOrFull(3, 50)
 	for n := range rounds {
 		d := drainOnce(t, n)
 		all, exits = append(all, d.cs...), append(exits, d.exit)
@@ -39,48 +44,48 @@ func TestR9Drain(t *testing.T) {
 		}
 	}
 	if unclosed > 0 || closed == 0 {
-		t.Errorf("after the signal %d answers did not say Connection: close, %d did", unclosed, closed)
+		t.Errorf("after the signal %d replies had no Connection: close, %d had", unclosed, closed)
 	}
-	report(t, "R9", fmt.Sprintf("SIGTERM under %d rps and 20 calls of 2 s ×%d", pick(100, 200), rounds), all,
+	report(t, "R9", fmt.Sprintf("SIGTERM under %d rps and 20 calls of 2 s ×%d", shortOrFull(100, 200), rounds), all,
 		"%d answered after the signal, all with Connection: close; %d refused after the end, %d met a closing idle connection; exit 0 after p50 %s max %s", closed, all.count(unsent)-idle, idle, short(quantile(exits, 0.5)), short(quantile(exits, 1)))
 }
 
-func drainOnce(t *testing.T, n int) drained {
+func drainOnce(t *testing.T, n int) drainResult {
 	t.Helper()
-	book := newLedger(t)
-	s := newSite(t, book, child("a", book), child("b", book, "-era", string(modern)))
-	s.tail = fmt.Sprintf("[http]\ndrain_grace = %q\ndrain_delay = \"300ms\"", drainGrace)
-	g, err := s.launch()
+	events := mcpserver.NewEventLog(t)
+	s := newSite(t, events, stdioServer("a", events), stdioServer("b", events, "-revision", string(mcpwire.Modern)))
+	s.sections = fmt.Sprintf("[http]\ndrain_grace = %q\ndrain_delay = \"300ms\"", drainGrace)
+	g, err := s.startGateway()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer g.bury(t)
-	peers := g.webs(t, 4)
-	ready(t, peers[0], "a", "b")
+	defer g.cleanUp(t)
+	clients := g.connectMany(t, 4)
+	waitReady(t, clients[0], "a", "b")
 	news := openStreams(t, g, 2)
 
-	quick := load{rate: pick(100, 200), servers: []string{"a", "b"}, more: `"delay_ms":5`, peers: peers, fresh: g.fresh}
-	slow := load{rate: 200, servers: []string{"a", "b"}, more: `"delay_ms":2000`, peers: peers}
-	quick.start()
-	slow.start()
-	within(5*time.Second, func() bool { slow.mu.Lock(); defer slow.mu.Unlock(); return len(slow.calls) >= 20 })
+	quick := loadGenerator{rate: shortOrFull(100, 200), servers: []string{"a", "b"}, extraArgs: `"delay_ms":5`, clients: clients, newConnection: g.newConnection}
+	slow := loadGenerator{rate: 200, servers: []string{"a", "b"}, extraArgs: `"delay_ms":2000`, clients: clients}
+	quick.startLoad()
+	slow.startLoad()
+	wait.True(5*time.Second, func() bool { slow.mu.Lock(); defer slow.mu.Unlock(); return len(slow.calls) >= 20 })
 	slow.stop()
 	<-slow.stopped
 	time.Sleep(200 * time.Millisecond)
 	signalled := time.Now()
-	g.signal(t, syscall.SIGTERM)
-	d := drained{flipped: within(280*time.Millisecond, func() bool { return g.status("/readyz") == http.StatusServiceUnavailable })}
-	code, err := g.exit(drainGrace + time.Second)
+	g.sendSignal(t, syscall.SIGTERM)
+	d := drainResult{flipped: wait.True(280*time.Millisecond, func() bool { return process.Status(g.URL+"/readyz") == http.StatusServiceUnavailable })}
+	code, err := g.ExitCode(drainGrace + time.Second)
 	if err != nil || code != 0 {
 		t.Errorf("round %d: exit code %d, %v", n, code, err)
 	}
 	d.exit = time.Since(signalled)
 	time.Sleep(100 * time.Millisecond)
-	d.cs = append(quick.end(), slow.end()...)
-	d.judge(t, n, signalled, book)
+	d.cs = append(quick.stopLoad(), slow.stopLoad()...)
+	d.classify(t, n, signalled, events)
 	for i, s := range news {
-		if i%2 == 1 { // the modern ones
-			if ended, result, err := s.state(); !ended || result.Result == nil {
+		if i%2 == 1 { // modern
+			if ended, result, err := s.State(); !ended || result.Result == nil {
 				t.Errorf("round %d: a subscription did not get its result (ended %v): %v", n, ended, err)
 			}
 		}
@@ -88,25 +93,25 @@ func drainOnce(t *testing.T, n int) drained {
 	return d
 }
 
-// judge sets apart the calls that nobody could have saved: those sent on an idle connection at the
-// moment it was closed, which never ran.
-func (d *drained) judge(t *testing.T, n int, signalled time.Time, book *ledger) {
+// classify separates the calls that could not be saved: sent on an idle connection while it was closed, and
+// never executed.
+func (d *drainResult) classify(t *testing.T, n int, signalled time.Time, events *mcpserver.EventLog) {
 	t.Helper()
-	runs := book.executions()
+	runs := events.Executions()
 	for _, c := range d.cs {
-		after := c.due.After(signalled)
+		after := c.scheduled.After(signalled)
 		switch {
-		case c.verdict == ok && c.due.After(signalled.Add(50*time.Millisecond)) && c.got.closing:
+		case c.verdict == ok && c.scheduled.After(signalled.Add(50*time.Millisecond)) && c.got.Closing:
 			d.closed++
-		case c.verdict == ok && c.due.After(signalled.Add(50*time.Millisecond)):
+		case c.verdict == ok && c.scheduled.After(signalled.Add(50*time.Millisecond)):
 			d.unclosed++
 		case c.verdict == lost && after && len(runs[c.nonce]) == 0:
 			d.idle++
-			c.verdict, c.why = unsent, "idle connection closed"
+			c.verdict, c.reason = unsent, "idle connection closed"
 		case c.verdict != ok && !after:
-			t.Errorf("round %d: a call under way at the signal came to %s, %s", n, c.verdict, c.why)
+			t.Errorf("round %d: a call in flight at the signal: %s, %s", n, c.verdict, c.reason)
 		}
 	}
-	d.cs.sound(t, book)
-	d.cs.complain(t, failed)
+	d.cs.requireSound(t, events)
+	d.cs.reportCalls(t, failed)
 }

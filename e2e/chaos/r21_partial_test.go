@@ -8,25 +8,29 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/ctxgate/ctxgate/internal/testkit/mcpserver"
+	"github.com/ctxgate/ctxgate/internal/testkit/mcpwire"
+	"github.com/ctxgate/ctxgate/internal/testkit/wait"
 )
 
-// TestR21Partial: one of five servers is away when the list is asked for. The other four are
-// listed in time, the list says that it will not last, and the return of the fifth is news.
+// TestR21Partial: one of five servers is down when tools are listed. The other four are listed in time, the
+// list has ttlMs 0, and clients are notified when the fifth returns.
 func TestR21Partial(t *testing.T) {
-	book := newLedger(t)
-	away := startHTTPFake(t, options{server: "e", era: legacy}, book)
-	away.end()
-	s := newSite(t, book, child("a", book), child("b", book), child("c", book, "-era", string(modern)), child("d", book), far("e", away))
-	s.head = `response_timeout = "3s"`
+	events := mcpserver.NewEventLog(t)
+	away := mcpserver.StartHTTP(t, mcpserver.Options{ServerID: "e", Revision: mcpwire.Legacy}, events)
+	away.Stop()
+	s := newSite(t, events, stdioServer("a", events), stdioServer("b", events), stdioServer("c", events, "-revision", string(mcpwire.Modern)), stdioServer("d", events), httpServer("e", away))
+	s.topLevel = `response_timeout = "3s"`
 	g := s.start(t)
-	p := g.web(t, modern)
+	p := g.connect(t, mcpwire.Modern)
 	begin := time.Now()
 	_, err := listPage(t.Context(), p, 1, nil)
 	cold := time.Since(begin)
 	if err != nil || cold > 4*time.Second {
 		t.Errorf("the first list took %s: %v", cold, err)
 	}
-	ready(t, p, "a", "b", "c", "d")
+	waitReady(t, p, "a", "b", "c", "d")
 	begin = time.Now()
 	page, err := listPage(t.Context(), p, 2, nil)
 	if err != nil {
@@ -34,61 +38,61 @@ func TestR21Partial(t *testing.T) {
 	}
 	warm := time.Since(begin)
 	if page.TTL == nil || *page.TTL != 0 {
-		t.Errorf("a list without one server has ttlMs %v, want 0", page.TTL)
+		t.Errorf("an incomplete list has ttlMs %v, want 0", page.TTL)
 	}
 	l, err := walkTools(t.Context(), p, 10)
-	if err != nil || len(l.names) != 4*len(toolOrder) {
-		t.Errorf("%d tools of four servers, want %d: %v", len(l.names), 4*len(toolOrder), err)
+	if err != nil || len(l.names) != 4*len(mcpserver.ToolNames) {
+		t.Errorf("%d tools of four servers, want %d: %v", len(l.names), 4*len(mcpserver.ToolNames), err)
 	}
-	down := one(p, "e", "echo", "", 10*time.Second)
-	calls{down}.sound(t, book)
+	down := callOnce(p, "e", "echo", "", 10*time.Second)
+	calls{down}.requireSound(t, events)
 	if down.verdict != failed {
-		t.Errorf("a call on a server that is away: %s %s", down.verdict, down.why)
+		t.Errorf("a call on a server that is down: %s %s", down.verdict, down.reason)
 	}
 
 	news := openStreams(t, g, 1)
-	if err := away.begin(); err != nil {
+	if err := away.Listen(); err != nil {
 		t.Fatal(err)
 	}
 	back := time.Now()
 	for i, n := range news {
-		if !within(35*time.Second, func() bool { return n.count("notifications/tools/list_changed") > 0 }) {
-			t.Errorf("stream %d was not told of the server's return", i)
+		if !wait.True(35*time.Second, func() bool { return n.Count("notifications/tools/list_changed") > 0 }) {
+			t.Errorf("stream %d was not notified of the server's return", i)
 		}
 	}
-	told := time.Since(back)
-	ready(t, p, "e")
-	if l, err = walkTools(t.Context(), p, 30); err != nil || len(l.names) != 5*len(toolOrder) {
+	notifiedAfter := time.Since(back)
+	waitReady(t, p, "e")
+	if l, err = walkTools(t.Context(), p, 30); err != nil || len(l.names) != 5*len(mcpserver.ToolNames) {
 		t.Errorf("%d tools of five servers: %v", len(l.names), err)
 	}
-	report(t, "R21", "1 of 5 servers is away when the list is asked for", calls{down}, "cold list %s, warm %s, ttl 0; its return was told after %s; a call on it: %s",
-		short(cold), short(warm), short(told), down.why)
+	report(t, "R21", "1 of 5 servers is down when tools are listed", calls{down}, "cold list %s, warm %s, ttl 0; its return was notified after %s; a call on it: %s",
+		short(cold), short(warm), short(notifiedAfter), down.reason)
 }
 
-// TestCatalogOfAThousandTools: twenty servers of fifty tools on pages of seven; three of them
-// never answer. From a warm catalog the whole list takes 50 ms at most, and every healthy tool is
-// on it, in the same order each time (A2, A6).
+// TestCatalogOfAThousandTools: twenty servers with fifty tools on pages of seven; three never reply. From a
+// warm catalog the whole list takes at most 50 ms and contains every tool of the healthy servers, always in
+// the same order (A2, A6).
 func TestCatalogOfAThousandTools(t *testing.T) {
-	book := newLedger(t)
-	s := newSite(t, book)
+	events := mcpserver.NewEventLog(t)
+	s := newSite(t, events)
 	var want []string
 	for i := range 20 {
 		id := fmt.Sprintf("s%02d", i)
-		flags := []string{"-tools", "50", "-page", "7"}
+		flags := []string{"-tools", "50", "-page-size", "7"}
 		if i%7 == 3 {
 			flags = append(flags, "-hang", "tools/list")
 		} else {
 			want = append(want, id)
 		}
-		s.servers = append(s.servers, child(id, book, flags...))
+		s.servers = append(s.servers, stdioServer(id, events, flags...))
 	}
-	s.head = `response_timeout = "3s"`
+	s.topLevel = `response_timeout = "3s"`
 	g := s.start(t)
-	p := g.web(t, modern)
+	p := g.connect(t, mcpwire.Modern)
 	begin := time.Now()
-	var first listing
+	var first toolListing
 	var err error
-	if !within(30*time.Second, func() bool {
+	if !wait.True(30*time.Second, func() bool {
 		first, err = walkTools(t.Context(), p, 1)
 		return err == nil && len(first.names) >= 50*len(want)
 	}) {

@@ -1,43 +1,50 @@
 package peers
 
 import (
-	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
-// Servers that speak both eras, of two SDKs (one lists its older revisions, the other does not), ask
-// clients of either era what they need: each in the way that it would without the gateway. Over stdio
-// the gateway has one client, over HTTP any number.
-func TestServersOfBothErasAsk(t *testing.T) {
-	for _, e := range []era{legacy, modern} {
-		for _, transport := range []string{"stdio", "http"} {
-			t.Run(string(e)+"/"+transport, func(t *testing.T) { asksInBothEras(t, e, transport) })
+// Servers of two SDKs that speak both revisions (one lists its older revisions, the other does not) elicit
+// from clients of either revision as they would without the gateway, over stdio, through a bridge to a gateway in the
+// background, and over HTTP.
+func TestServersOfBothRevisionsElicit(t *testing.T) {
+	for _, e := range []revision{legacy, modern} {
+		for _, transport := range []string{"stdio", "bridge", "http"} {
+			t.Run(string(e)+"/"+transport, func(t *testing.T) { testServerOfBothRevisions(t, e, transport) })
 		}
 	}
 }
 
-func asksInBothEras(t *testing.T, e era, transport string) {
-	golang := both.reference(t, "stdio")
+func testServerOfBothRevisions(t *testing.T, e revision, transport string) {
+	golang := both.referenceServer(t, "stdio")
 	golang.ID = "golang"
 	servers := []server{golang, {ID: "typescript", Command: append(npmModern(t), "both")}}
-	w := world{Era: e, Version: e.version(), Gateway: true, Root: filepath.Clean(t.TempDir())}
+	w := testSetup{Revision: e, Version: e.version(), Gateway: true, Root: filepath.Clean(t.TempDir())}
 	if transport == "http" {
 		w.Target = target{URL: serve(t, servers...)}
-		complete(t, w.Target.URL, "golang::test_simple_text", "typescript::echo")
+		waitForTools(t, w.Target.URL, "golang::test_simple_text", "typescript::echo")
 	} else {
-		command, home := stdio(t, servers...)
-		w.Target = target{Command: command[0], Args: command[1:], Env: map[string]string{"HOME": home, "PATH": os.Getenv("PATH")}}
+		command, home := stdioCommand(t, servers...)
+		if transport == "bridge" {
+			command, home = bridgeCommand(t, servers...)
+		}
+		w.Target = target{Command: command[0], Args: command[1:], Env: map[string]string{}}
+		for _, variable := range environ(home) {
+			name, value, _ := strings.Cut(variable, "=")
+			w.Target.Env[name] = value
+		}
 	}
-	v := visit(t, w)
-	v.says(t, "golang::test_simple_text", args{}, "simple text")
+	v := connectSetup(t, w)
+	v.requireText(t, "golang::test_simple_text", args{}, "simple text")
 	for _, tool := range []string{"typescript::trigger-elicitation-request", "golang::test_input_required_result_elicitation"} {
-		v.forget()
-		v.says(t, tool, args{}, "Ada")
-		v.listened(t, "elicitation")
+		v.clearEvents()
+		v.requireText(t, tool, args{}, "Ada")
+		v.waitForEvent(t, "elicitation")
 	}
-	if e == legacy { // in the newer era this tool has no way to ask
-		v.says(t, "golang::test_sampling", args{"prompt": "hello"}, "sampled by peers")
-		v.listened(t, "sampling for golang")
+	if e == legacy { // in the modern revision this tool cannot send requests
+		v.requireText(t, "golang::test_sampling", args{"prompt": "hello"}, "sampled by peers")
+		v.waitForEvent(t, "sampling for golang")
 	}
 }

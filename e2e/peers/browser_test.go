@@ -12,15 +12,15 @@ import (
 	"time"
 )
 
-// credentials are what the gateway is told for the server of an auth scenario: the metadata
-// document that the suite knows, and the client that a scenario may have registered before.
-func credentials(home string) (map[string]string, error) {
+// oauthConfig is the gateway's OAuth configuration for an auth scenario: the suite's metadata document, and
+// the client that the scenario may have registered.
+func oauthConfig(home string) (map[string]string, error) {
 	given := map[string]string{"client_metadata_url": "https://conformance-test.local/client-metadata.json"}
 	var scenario struct {
 		ID     string `json:"client_id"`
 		Secret string `json:"client_secret"`
 	}
-	// Most scenarios have no context; what is no JSON names no client either.
+	// Most scenarios have no context.
 	_ = json.Unmarshal([]byte(os.Getenv("MCP_CONFORMANCE_CONTEXT")), &scenario)
 	if scenario.ID == "" {
 		return given, nil
@@ -30,16 +30,16 @@ func credentials(home string) (map[string]string, error) {
 	return given, os.WriteFile(file, []byte(scenario.Secret), 0o600)
 }
 
-var invitation = regexp.MustCompile(`open this address[^\n]* address"?[=:]"?([^\s"]+)`)
+var invitationPattern = regexp.MustCompile(`open this address[^\n]* address"?[=:]"?([^\s"]+)`)
 
-// browse is the user who reads the gateway's log and opens every address it asks them to. The
-// suite's authorization server consents at once and sends the browser back to the gateway.
-func browse(ctx context.Context, log string) {
+// openInvitations opens every authorization URL in the gateway's log, like a user. The suite's authorization
+// server consents at once and redirects to the gateway.
+func openInvitations(ctx context.Context, log string) {
 	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 	opened := 0
-	for ; ctx.Err() == nil; time.Sleep(poll) {
-		said, _ := os.ReadFile(log) // one that cannot be read invites nobody
-		invitations := invitation.FindAllSubmatch(said, -1)
+	for ; ctx.Err() == nil; time.Sleep(20 * time.Millisecond) {
+		output, _ := os.ReadFile(log) // retried if it fails
+		invitations := invitationPattern.FindAllSubmatch(output, -1)
 		for ; opened < len(invitations); opened++ {
 			req, err := http.NewRequestWithContext(ctx, http.MethodGet, string(invitations[opened][1]), nil)
 			if err != nil {
@@ -52,7 +52,7 @@ func browse(ctx context.Context, log string) {
 	}
 }
 
-// The user opens each address once, and goes where it leads.
+// Each URL is opened once and redirects are followed.
 func TestBrowserDirect(t *testing.T) {
 	arrived := make(chan string, 4)
 	mux := http.NewServeMux()
@@ -69,11 +69,11 @@ func TestBrowserDirect(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
-	browse(ctx, log)
+	openInvitations(ctx, log)
 	if got := len(arrived); got != 1 {
-		t.Fatalf("arrived %d times", got)
+		t.Fatalf("the callback was called %d times", got)
 	}
 	if got := <-arrived; got != "code=c&state=s" {
-		t.Errorf("arrived with %s", got)
+		t.Errorf("the callback got %s", got)
 	}
 }

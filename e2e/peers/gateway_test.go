@@ -8,16 +8,17 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/ctxgate/ctxgate/internal/testkit/gateway"
+	"github.com/ctxgate/ctxgate/internal/testkit/wait"
 )
 
-// config is the part of ctxgate's configuration that these tests use.
+// config is the part of the configuration that these tests use.
 type config struct {
 	Listen  string   `json:"listen"`
 	DataDir string   `json:"data_dir"`
@@ -47,10 +48,10 @@ type server struct {
 	OAuth     map[string]string `json:"oauth,omitempty"`
 }
 
-// site is a folder with a config: the home of one gateway and of all it starts.
+// site is the home directory of a gateway and its servers, with the configuration.
 type site struct{ home, config string }
 
-func settle(home string, servers []server) (site, error) {
+func newSite(home string, servers []server) (site, error) {
 	s := site{home: home, config: filepath.Join(home, "ctxgate.json")}
 	text, err := json.MarshalIndent(config{
 		Listen:  "127.0.0.1:0",
@@ -65,87 +66,92 @@ func settle(home string, servers []server) (site, error) {
 	return s, os.WriteFile(s.config, text, 0o600)
 }
 
-// environ is all that a gateway gets to know of this machine.
-func environ(home string) []string {
-	return []string{"HOME=" + home, "PATH=" + os.Getenv("PATH"), "CTXGATE_MCP_PRUNER_LISTEN="} // several run side by side
-}
+// environ is the whole environment of a gateway.
+func environ(home string) []string { return gateway.Environment(home, gateway.NoPruner) }
 
-var mainListener = regexp.MustCompile(`listener"?[=:]"?main"?[ ,]"?address"?[=:]"?([0-9.:]+)`)
-
-// launch starts `ctxgate serve` and waits until it is ready for calls.
-func launch(binary, log string, s site) (*process, string, error) {
+// startGateway starts `ctxgate serve` and waits until its servers are ready.
+func startGateway(binary, log string, s site) (*gateway.Gateway, error) {
 	cmd := exec.Command(binary, "serve", "--config", s.config)
 	cmd.Env = environ(s.home)
-	p, err := begin(log, cmd)
+	g, err := gateway.Start(cmd, log)
 	if err != nil {
-		return nil, "", err
+		return nil, err
 	}
-	address, err := p.match(mainListener)
-	if err == nil {
-		err = ready("http://" + address + "/readyz")
+	if err := g.WaitStatus(g.URL+"/readyz", http.StatusOK); err != nil {
+		g.Kill()
+		return nil, err
 	}
-	if err != nil {
-		p.kill()
-		return nil, "", fmt.Errorf("%w; it said:\n%s", err, tail(log, tellMost))
-	}
-	return p, "http://" + address + "/mcp", nil
+	return g, nil
 }
 
-func ready(url string) error {
-	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
-	return within(startLimit, "ctxgate did not become ready", func() (bool, error) {
-		resp, err := client.Get(url)
-		if err != nil {
-			return false, nil //nolint:nilerr // not yet
-		}
-		return resp.StatusCode == http.StatusOK, resp.Body.Close()
-	})
-}
-
-// serve runs a gateway over HTTP for one test and gives the address of its MCP endpoint.
-func serve(t *testing.T, servers ...server) string {
+// serveSite runs a gateway for one test.
+func serveSite(t *testing.T, s site) *gateway.Gateway {
 	t.Helper()
-	s, err := settle(t.TempDir(), servers)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, url, err := launch(ctxgate.path(t), filepath.Join(t.ArtifactDir(), "ctxgate.log"), s)
+	g, err := startGateway(ctxgate.path(t), filepath.Join(t.ArtifactDir(), "ctxgate.log"), s)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := p.terminate(); err != nil {
-			t.Errorf("ctxgate: %v", err)
+		if err := g.Terminate(exitLimit); err != nil {
+			t.Error(err)
 		}
-		alone(t, s.home)
-		p.tell(t)
+		requireNoSurvivors(t, s.home)
+		logOutput(t, g.Process)
 	})
-	return url
+	return g
 }
 
-// stdio is the command of a gateway that speaks over stdio.
-func stdio(t *testing.T, servers ...server) (command []string, home string) {
+// serve runs a gateway with these servers for one test and returns the URL of its MCP endpoint.
+func serve(t *testing.T, servers ...server) string {
 	t.Helper()
-	s, err := settle(t.TempDir(), servers)
+	s, err := newSite(t.TempDir(), servers)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { alone(t, s.home) })
+	return serveSite(t, s).URL + "/mcp"
+}
+
+// stdioCommand returns the command of a `ctxgate stdio --alone` with these servers.
+func stdioCommand(t *testing.T, servers ...server) (command []string, home string) {
+	t.Helper()
+	s, err := newSite(t.TempDir(), servers)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { requireNoSurvivors(t, s.home) })
+	return []string{ctxgate.path(t), "stdio", "--alone", "--config", s.config}, s.home
+}
+
+// bridgeCommand returns the command of a `ctxgate stdio` with these servers, which starts a gateway in the background.
+func bridgeCommand(t *testing.T, servers ...server) (command []string, home string) {
+	t.Helper()
+	s, err := newSite(t.TempDir(), servers)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		stop := exec.Command(ctxgate.path(t), "stop", "--config", s.config)
+		stop.Env = environ(s.home)
+		if out, err := stop.CombinedOutput(); err != nil {
+			t.Errorf("ctxgate stop: %v\n%s", err, out)
+		}
+		requireNoSurvivors(t, s.home)
+	})
 	return []string{ctxgate.path(t), "stdio", "--config", s.config}, s.home
 }
 
-// complete waits until tools/list names all of these: servers come when they are ready.
-func complete(t *testing.T, url string, names ...string) {
+// waitForTools waits until tools/list contains all of these names.
+func waitForTools(t *testing.T, url string, names ...string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), startLimit)
 	defer cancel()
-	session, err := connect(ctx, &mcp.StreamableClientTransport{Endpoint: url}, legacy, nil)
+	session, err := connect(ctx, &mcp.StreamableClientTransport{Endpoint: url}, modern, nil)
 	if err != nil {
-		t.Fatalf("connecting to see the tools: %v", err)
+		t.Fatalf("connecting to list the tools: %v", err)
 	}
 	defer session.Close()
 	var got []string
-	err = within(startLimit, "tools/list did not become complete", func() (bool, error) {
+	err = wait.Until(startLimit, "tools/list did not contain all tools", func() (bool, error) {
 		got = nil
 		for tool, err := range session.Tools(ctx, nil) {
 			if err != nil {
@@ -160,8 +166,8 @@ func complete(t *testing.T, url string, names ...string) {
 	}
 }
 
-// connect makes a session of the Go SDK in one era, and in no other.
-func connect(ctx context.Context, transport mcp.Transport, e era, options *mcp.ClientOptions) (*mcp.ClientSession, error) {
+// connect opens a session of the Go SDK in the given revision and no other.
+func connect(ctx context.Context, transport mcp.Transport, e revision, options *mcp.ClientOptions) (*mcp.ClientSession, error) {
 	client := mcp.NewClient(&mcp.Implementation{Name: "peers-go", Version: "1.0.0"}, options)
 	session, err := client.Connect(ctx, transport, &mcp.ClientSessionOptions{ProtocolVersion: e.version()})
 	if err != nil {
@@ -169,7 +175,7 @@ func connect(ctx context.Context, transport mcp.Transport, e era, options *mcp.C
 	}
 	if got := session.InitializeResult().ProtocolVersion; got != e.version() {
 		_ = session.Close()
-		return nil, fmt.Errorf("the session speaks %s, wanted %s", got, e.version())
+		return nil, fmt.Errorf("the session has revision %s, want %s", got, e.version())
 	}
 	return session, nil
 }

@@ -7,22 +7,22 @@ import (
 	"testing"
 )
 
-// known reads testdata/eras-known.txt: what the conformance suite finds when client and server are
-// of different eras, and why it must. A line is
+// knownFailures reads testdata/known-failures.txt: the suite's failures that are inherent in translating between
+// revisions, with reasons. A line is
 //
 //	CLIENT/UPSTREAM[/TRANSPORT] [?]SCENARIO:CHECK REASON
 //
-// with the eras as words, legacy and modern; a question mark is for what fails only sometimes.
-// Empty lines and those that begin with # say nothing.
-func known(t *testing.T, client, upstream era, transport string) map[string]string {
+// with the revisions as legacy and modern; a question mark marks what fails only sometimes. Empty lines and
+// lines that begin with # are ignored.
+func knownFailures(t *testing.T, client, upstream revision, transport string) map[string]string {
 	t.Helper()
-	text, err := os.ReadFile("testdata/eras-known.txt")
+	text, err := os.ReadFile("testdata/known-failures.txt")
 	if err != nil {
 		t.Fatal(err)
 	}
 	out, err := parseKnown(string(text), string(client)+"/"+string(upstream), transport)
 	if err != nil {
-		t.Fatalf("testdata/eras-known.txt: %v", err)
+		t.Fatalf("testdata/known-failures.txt: %v", err)
 	}
 	return out
 }
@@ -47,7 +47,7 @@ func parseKnown(text, pair, transport string) (map[string]string, error) {
 }
 
 func TestKnownDirect(t *testing.T) {
-	text := "# eras\n\nlegacy/modern a:b there is no c\nlegacy/modern/stdio d:e-1  f: g\nmodern/legacy a:b other\n"
+	text := "# failures\n\nlegacy/modern a:b there is no c\nlegacy/modern/stdio d:e-1  f: g\nmodern/legacy a:b other\n"
 	got, err := parseKnown(text, "legacy/modern", "stdio")
 	if want := "map[a:b:there is no c d:e-1:f: g]"; err != nil || fmt.Sprint(got) != want {
 		t.Errorf("got %v, %v; want %s", got, err, want)

@@ -1,54 +1,50 @@
-// Package peers runs the real ctxgate between real programs that other people wrote: the MCP
-// conformance suite, the reference servers of npm, the TypeScript SDKs of both eras, the Go SDK and
-// the Inspector; and the SDKs of OpenAI and Anthropic, for npm and for Go.
+// Package peers tests the real ctxgate binary between programs of others: the MCP conformance suite, the
+// reference servers of npm, the TypeScript SDKs of both protocol revisions, the Go SDK and the Inspector; and
+// the SDKs of OpenAI and Anthropic, for npm and for Go.
 //
-// Path through the files: main_test.go builds and finds the programs, process_test.go runs them,
-// gateway_test.go runs ctxgate among them. era_test.go has the reference server as it comes, and makes it speak
-// one era only. suite_test.go runs the conformance suite and reads what it found; server_test.go puts
-// it in front of the gateway, client_test.go behind it (browser_test.go is the user who lets the
-// gateway in), known_test.go holds what one era cannot say in the other's words. document_test.go
-// is the check that the user's document asks for. world_test.go gives four servers to the SDKs:
-// script_test.go to the TypeScript ones (their checks are in npm/), gosdk_test.go with
-// gosdk_checks_test.go to the Go one. model_test.go puts the gateway between the SDKs of models and a
-// provider on loopback: modelscript_test.go runs those of npm, modelgo_test.go with
-// modelopenai_test.go and modelanthropic_test.go those for Go, and modeljudge_test.go looks at what
-// the provider saw.
+// Files: main_test.go builds and finds the programs; process_test.go and gateway_test.go run them and
+// ctxgate. revision_test.go restricts the reference server to one revision. suite_test.go runs the conformance
+// suite and reads its results; server_test.go tests the gateway as a server, client_test.go as a client
+// (browser_test.go consents for it), known_test.go lists failures that are inherent in translating between
+// revisions. document_test.go checks what the user's document asks for. setup_test.go sets up four servers for
+// the MCP SDKs: script_test.go runs the TypeScript ones (their checks are in npm/), gosdk_test.go with
+// gosdk_checks_test.go the Go one. model_test.go puts the gateway between model SDKs and a fake provider:
+// modelscript_test.go runs those of npm, modelgo_test.go with modelopenai_test.go and modelanthropic_test.go
+// those for Go, and modeljudge_test.go checks what the provider received.
 //
-// Each part has a test whose name ends in Direct, which runs it without the gateway: when that one
-// fails, the gateway is not to blame. The npm programs are installed by `make peers`; without them
-// the tests fail and say so. Every process is ended by its id, every wait has an end, and nothing
-// leaves loopback.
+// Each part has a test whose name ends in Direct and runs without the gateway: if it fails, the gateway is not
+// to blame. `make peers` installs the npm programs; without them the tests fail and say so. Every process is
+// ended by its pid, every wait has a limit, and nothing leaves loopback.
 package peers
 
 import (
-	"context"
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"sync"
 	"testing"
-	"time"
+
+	"github.com/ctxgate/ctxgate/internal/testkit/gateway"
 )
 
 var scenario = flag.String("scenario", "", "run one scenario of the conformance suite only")
 
-// The test binary is also the small programs that stand between others. Which one it is to be, is
-// in this variable: a program that ctxgate or the suite starts has its arguments from them.
+// roleVariable makes the test binary one of the helper programs, which ctxgate or the suite start with their
+// own arguments.
 const roleVariable = "CTXGATE_PEERS_ROLE"
 
-// bin holds the programs built for one run.
-var bin string
+// binDir holds the programs built for this run.
+var binDir string
 
-func TestMain(m *testing.M) { os.Exit(run(m)) }
+func TestMain(m *testing.M) { os.Exit(runTests(m)) }
 
-func run(m *testing.M) int {
+func runTests(m *testing.M) int {
 	switch os.Getenv(roleVariable) {
 	case filterRole:
-		return filterProcess(os.Args[1:])
+		return runFilter(os.Args[1:])
 	case adapterRole:
-		return adapterProcess(os.Args[1:])
+		return runAdapter(os.Args[1:])
 	}
 	flag.Parse()
 	dir, err := os.MkdirTemp("", "ctxgate-peers-")
@@ -57,14 +53,15 @@ func run(m *testing.M) int {
 		return 1
 	}
 	defer os.RemoveAll(dir)
-	bin = dir
+	binDir = dir
 	return m.Run()
 }
 
-// program is a Go command, built when the first test asks for it.
+// program is a Go command, built when the first test needs it.
 type program struct {
 	pkg  string
 	once sync.Once
+	file string
 	err  error
 }
 
@@ -74,26 +71,17 @@ var (
 	everythingClient = program{pkg: "github.com/modelcontextprotocol/go-sdk/conformance/everything-client"}
 )
 
-// path is where the program is. It is built as released: without cgo and the race detector.
+// path builds the program if necessary and returns its path.
 func (p *program) path(t *testing.T) string {
 	t.Helper()
-	out := filepath.Join(bin, filepath.Base(p.pkg))
-	p.once.Do(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
-		defer cancel()
-		cmd := exec.CommandContext(ctx, "go", "build", "-o", out, p.pkg)
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-		if said, err := cmd.CombinedOutput(); err != nil {
-			p.err = fmt.Errorf("building %s: %w\n%s", p.pkg, err, said)
-		}
-	})
+	p.once.Do(func() { p.file, p.err = gateway.BuildCommand(binDir, p.pkg) })
 	if p.err != nil {
 		t.Fatal(p.err)
 	}
-	return out
+	return p.file
 }
 
-// npm is the absolute path of something under npm/.
+// npm returns the absolute path of a file under npm/.
 func npm(t *testing.T, elements ...string) string {
 	t.Helper()
 	dir, err := filepath.Abs("npm")
@@ -103,7 +91,7 @@ func npm(t *testing.T, elements ...string) string {
 	return filepath.Join(append([]string{dir}, elements...)...)
 }
 
-// module is a file of an installed npm package.
+// module returns the path of a file of an installed npm package.
 func module(t *testing.T, elements ...string) string {
 	t.Helper()
 	p := npm(t, append([]string{"node_modules"}, elements...)...)
@@ -113,19 +101,19 @@ func module(t *testing.T, elements ...string) string {
 	return p
 }
 
-// node is the Node that came with them, whatever the machine has.
+// node returns the installed Node, independent of the machine's own.
 func node(t *testing.T) string {
 	t.Helper()
 	return module(t, ".bin", "node")
 }
 
-// scoped is a file of a package of the MCP project.
+// scoped returns the path of a file of an MCP project package.
 func scoped(t *testing.T, elements ...string) string {
 	t.Helper()
 	return module(t, append([]string{"@modelcontextprotocol"}, elements...)...)
 }
 
-// The reference servers, as commands that speak over stdio.
+// The reference servers as stdio commands.
 func npmEverything(t *testing.T) []string {
 	return []string{node(t), scoped(t, "server-everything", "dist", "index.js")}
 }

@@ -12,31 +12,32 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ctxgate/ctxgate/internal/llmtest"
+	"github.com/ctxgate/ctxgate/internal/testkit/fakeprovider"
+	"github.com/ctxgate/ctxgate/internal/testkit/trajectories"
 )
 
-// The official SDKs of the model providers, through the real ctxgate in front of a provider that
-// checks every request as strictly as the real ones do: H1–H3, H10, H+3. model_test.go is the world
-// they find, modeljudge_test.go what the provider must have seen, modelscript_test.go the SDKs of
-// npm (their checks are in npm/model.mjs), modelgo_test.go those of Go with modelopenai_test.go and
-// modelanthropic_test.go.
+// The official SDKs of the model providers through the real ctxgate, in front of a provider that validates
+// every request as strictly as the real ones (H1–H3, H10, H+3). model_test.go sets up the setup,
+// modeljudge_test.go checks what the provider received, modelscript_test.go runs the SDKs of npm (their
+// checks are in npm/model.mjs), modelgo_test.go with modelopenai_test.go and modelanthropic_test.go those for
+// Go.
 
-// modelWorld is where an SDK finds itself. What is exported is for npm/model.mjs.
-type modelWorld struct {
-	URL     string             `json:"url"`
-	Key     string             `json:"key"`
-	Shape   string             `json:"shape"`
-	Stream  bool               `json:"stream"`
-	Gateway bool               `json:"gateway"`
-	System  string             `json:"system"`
-	Tools   []modelTool        `json:"tools"`
-	Models  []string           `json:"models"`
-	Saga    llmtest.Trajectory `json:"saga"`  // of the model test-agent
-	Says    llmtest.Step       `json:"says"`  // what most models say
-	Calls   llmtest.Step       `json:"calls"` // what test-calls says first
+// llmSetup is what an SDK connects to. Exported fields are for npm/model.mjs.
+type llmSetup struct {
+	URL          string                  `json:"url"`
+	Key          string                  `json:"key"`
+	Shape        string                  `json:"shape"`
+	Stream       bool                    `json:"stream"`
+	Gateway      bool                    `json:"gateway"`
+	System       string                  `json:"system"`
+	Tools        []modelTool             `json:"tools"`
+	Models       []string                `json:"models"`
+	Conversation trajectories.Trajectory `json:"conversation"` // of the model test-agent
+	Says         fakeprovider.Step       `json:"says"`         // the reply of most models
+	Calls        fakeprovider.Step       `json:"calls"`        // the first reply of test-calls
 
-	provider *llmtest.Provider
-	busy     busyModels
+	provider *fakeprovider.Provider
+	busy     onceBusy
 }
 
 type modelTool struct {
@@ -51,52 +52,52 @@ const (
 	modelTurns  = 12
 )
 
-// What each model does is in its name. The last is only there for a gateway, which is told of it.
+// The names say what the models do. The last two are for the gateway's retries and fallbacks.
 var scriptedModels = []string{
 	"test-say", "test-calls", "test-agent", "test-busy", "test-limited", "test-down", "test-cut", "test-broken", "test-slow", "test-count",
 	"test-runner", "patient", "over",
 }
 
-// busyModels are those that have been busy once.
-type busyModels struct {
+// onceBusy remembers which models were busy once.
+type onceBusy struct {
 	mu   sync.Mutex
-	were map[string]bool
+	seen map[string]bool
 }
 
-func (b *busyModels) first(model string) bool {
+func (b *onceBusy) first(model string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	before := b.were[model]
-	b.were[model] = true
+	before := b.seen[model]
+	b.seen[model] = true
 	return !before
 }
 
-// modelWorlds are all shapes, streamed and not, of one provider; behind one gateway, or bare.
-func modelWorlds(t *testing.T, gateway bool) []*modelWorld {
+// modelSetups returns all shapes, streamed and not, behind one gateway or direct.
+func modelSetups(t *testing.T, gateway bool) []*llmSetup {
 	t.Helper()
-	p := llmtest.New(t, llmtest.Options{Key: modelKey, Models: scriptedModels, Prices: llmtest.Prices{Write: 1.25, Read: 0.1}, MinCache: 64})
+	p := fakeprovider.New(t, fakeprovider.Options{Key: modelKey, Models: scriptedModels, Prices: fakeprovider.Prices{Write: 1.25, Read: 0.1}, MinCacheTokens: 64})
 	url := p.URL
 	if gateway {
 		url = modelGateway(t, p.URL)
 	}
-	var out []*modelWorld
-	for _, shape := range llmtest.Shapes() {
+	var out []*llmSetup
+	for _, shape := range fakeprovider.AllShapes() {
 		for _, stream := range []bool{false, true} {
-			out = append(out, newModelWorld(p, url, shape, stream, gateway))
+			out = append(out, newModelSetup(p, url, shape, stream, gateway))
 		}
 	}
 	return out
 }
 
-func newModelWorld(p *llmtest.Provider, url string, shape llmtest.Shape, stream, gateway bool) *modelWorld {
+func newModelSetup(p *fakeprovider.Provider, url string, shape fakeprovider.Shape, stream, gateway bool) *llmSetup {
 	think := ""
-	if shape != llmtest.Chat { // OpenAI's chat completions have no place for it
+	if shape != fakeprovider.Chat { // chat completions have no thinking
 		think = "Deux villes, alors deux appels."
 	}
-	w := &modelWorld{
+	w := &llmSetup{
 		URL: url, Key: modelKey, Shape: shape.String(), Stream: stream, Gateway: gateway, Models: scriptedModels, provider: p,
-		Saga: modelSaga(think), Says: llmtest.Say("C’est fini : é, ü, 漢字 <b>&amp;</b> \"q\" \\ 😀."),
-		Calls: llmtest.Step{Think: think, Text: "Let me see.", Calls: []llmtest.Call{
+		Conversation: newAgentConversation(think), Says: fakeprovider.ReplyText("C’est fini : é, ü, 漢字 <b>&amp;</b> \"q\" \\ 😀."),
+		Calls: fakeprovider.Step{Thinking: think, Text: "Let me see.", Calls: []fakeprovider.Call{
 			{ID: "call_a", Name: "read_file", Args: `{"path":"Lyon & <Paris>"}`},
 			{ID: "call_b", Name: "search", Args: `{"pattern":"Kyōto"}`},
 		}},
@@ -104,46 +105,46 @@ func newModelWorld(p *llmtest.Provider, url string, shape llmtest.Shape, stream,
 	if gateway {
 		w.Models = append(slices.Clip(w.Models), "gone")
 	}
-	w.System = w.Saga.System
-	for _, tool := range w.Saga.Tools {
+	w.System = w.Conversation.System
+	for _, tool := range w.Conversation.Tools {
 		w.Tools = append(w.Tools, modelTool{tool.Name, tool.Description, json.RawMessage(tool.Schema)})
 	}
 	return w
 }
 
-func (w *modelWorld) String() string { return fmt.Sprintf("%s/stream=%v", w.Shape, w.Stream) }
+func (w *llmSetup) String() string { return fmt.Sprintf("%s/stream=%v", w.Shape, w.Stream) }
 
-// modelSaga is an agent's work: some turns call three tools at once, one result is an error, one is
-// too short to be worth a placeholder.
-func modelSaga(think string) llmtest.Trajectory {
-	t := llmtest.Uniform(0, 0)
+// newAgentConversation has turns with three parallel calls, an error result, and a result that is too short
+// for a placeholder.
+func newAgentConversation(think string) trajectories.Trajectory {
+	t := trajectories.Uniform(0, 0)
 	for i := range modelTurns {
-		turn := llmtest.Turn{Think: think, Say: fmt.Sprintf("Turn %d.", i)}
+		turn := trajectories.Turn{Thinking: think, Text: fmt.Sprintf("Turn %d.", i)}
 		for k := range 1 + 2*(i%3%2) {
 			result := strings.Repeat(fmt.Sprintf("src/%d.go:%d: une « ligne » of a long result\n", i, k), 25)
-			e := llmtest.Exchange{Call: llmtest.Call{ID: fmt.Sprintf("call_%02d_%d", i, k), Name: "read_file", Args: fmt.Sprintf(`{"path":"src/%d.go"}`, i)}, Result: result}
+			e := trajectories.ToolUse{Call: fakeprovider.Call{ID: fmt.Sprintf("call_%02d_%d", i, k), Name: "read_file", Args: fmt.Sprintf(`{"path":"src/%d.go"}`, i)}, Result: result}
 			switch i {
 			case 3:
-				e.Result, e.Failed = "Error: open src/3.go: no such file\n"+result, true
+				e.Result, e.IsError = "Error: open src/3.go: no such file\n"+result, true
 			case 5:
 				e.Result = "ok"
 			}
-			turn.Uses = append(turn.Uses, e)
+			turn.ToolUses = append(turn.ToolUses, e)
 		}
 		t.Turns = append(t.Turns, turn)
 	}
 	return t
 }
 
-// start makes the provider do for this world what its models' names say, from the beginning.
-func (w *modelWorld) start() {
-	w.busy.were = map[string]bool{}
+// resetProvider resets the provider and its script.
+func (w *llmSetup) resetProvider() {
+	w.busy.seen = map[string]bool{}
 	w.provider.Reset()
-	w.provider.ScriptFunc(w.answer)
+	w.provider.ScriptFunc(w.scriptedReply)
 }
 
-func (w *modelWorld) answer(r llmtest.Request) llmtest.Step {
-	busy := llmtest.Step{Fail: &llmtest.Failure{Status: http.StatusTooManyRequests, RetryAfter: 50 * time.Millisecond}}
+func (w *llmSetup) scriptedReply(r fakeprovider.Request) fakeprovider.Step {
+	busy := fakeprovider.Step{Fail: &fakeprovider.Failure{Status: http.StatusTooManyRequests, RetryAfter: 50 * time.Millisecond}}
 	long := strings.Repeat("a long answer that goes on ", 40)
 	switch r.Model {
 	case "test-calls":
@@ -151,7 +152,7 @@ func (w *modelWorld) answer(r llmtest.Request) llmtest.Step {
 			return w.Calls
 		}
 	case "test-agent", "test-runner":
-		return w.Saga.Answer(r)
+		return w.Conversation.Answer(r)
 	case "test-busy", "patient":
 		if w.busy.first(r.Model) {
 			return busy
@@ -159,21 +160,21 @@ func (w *modelWorld) answer(r llmtest.Request) llmtest.Step {
 	case "test-limited":
 		return busy
 	case "test-down":
-		if w.Shape == llmtest.Messages.String() {
-			return llmtest.Fail(529)
+		if w.Shape == fakeprovider.Messages.String() {
+			return fakeprovider.FailWith(529)
 		}
-		return llmtest.Fail(503)
+		return fakeprovider.FailWith(503)
 	case "test-cut":
-		return llmtest.Cut(long, 5)
+		return fakeprovider.CutAfter(long, 5)
 	case "test-broken":
-		return llmtest.Step{Text: long, At: 6, Fail: &llmtest.Failure{Status: 500}}
+		return fakeprovider.Step{Text: long, AfterEvents: 6, Fail: &fakeprovider.Failure{Status: 500}}
 	case "test-slow":
-		return llmtest.Step{Text: long, Delay: w.unstreamed(), Pace: pace}
+		return fakeprovider.Step{Text: long, Delay: w.slowDelay(), EventDelay: eventDelay}
 	}
 	return w.Says
 }
 
-// modelConfig is the part of ctxgate's configuration that these tests use.
+// modelConfig is the part of the configuration that these tests use.
 type modelConfig struct {
 	config
 	Providers []modelProvider    `json:"providers"`
@@ -198,8 +199,8 @@ type schema struct {
 	Template string `json:"placeholder_template"`
 }
 
-// modelGateway runs ctxgate in front of a provider: one entry passes the client's key and asks once,
-// one has its own key and asks again, and two name an address where nobody is.
+// modelGateway runs ctxgate in front of a provider: one entry passes on the client's key without retries, one
+// has its own key and retries, and two have an unreachable address.
 func modelGateway(t *testing.T, url string) string {
 	t.Helper()
 	home := t.TempDir()
@@ -207,18 +208,18 @@ func modelGateway(t *testing.T, url string) string {
 	if err := os.WriteFile(key, []byte(modelKey), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	nobody := "http://127.0.0.1:" + freePort(t)
+	unreachable := "http://" + freeAddress(t)
 	c := modelConfig{
 		config:  config{Listen: "127.0.0.1:0", DataDir: filepath.Join(home, "data"), Level: "DEBUG", Servers: []server{}, State: driver{"memory"}},
 		Masking: map[string]schema{"schema1": {modelWindow, "turn", 0, modelTemplate}},
-		LLM:     map[string]float64{"retry_budget": 1}, // half of what the patient model is asked is asked again
+		LLM:     map[string]float64{"retry_budget": 1}, // half of the requests for the model "patient" are retried
 	}
 	for _, kind := range []string{"openai", "anthropic"} {
 		c.Providers = append(c.Providers,
 			modelProvider{Name: kind, Kind: kind, URL: url, Models: []string{"test-*"}},
 			modelProvider{Name: kind + "-patient", Kind: kind, URL: url, Key: "file:" + key, Models: []string{"patient"}, Retries: 2},
-			modelProvider{Name: kind + "-gone", Kind: kind, URL: nobody, Key: "file:" + key, Models: []string{"gone"}},
-			modelProvider{Name: kind + "-over", Kind: kind, URL: nobody, Key: "file:" + key, Models: []string{"over"}, Fallback: []string{kind + "-patient"}},
+			modelProvider{Name: kind + "-gone", Kind: kind, URL: unreachable, Key: "file:" + key, Models: []string{"gone"}},
+			modelProvider{Name: kind + "-over", Kind: kind, URL: unreachable, Key: "file:" + key, Models: []string{"over"}, Fallback: []string{kind + "-patient"}},
 		)
 	}
 	text, err := json.MarshalIndent(c, "", "  ")
@@ -229,15 +230,5 @@ func modelGateway(t *testing.T, url string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, mcp, err := launch(ctxgate.path(t), filepath.Join(t.ArtifactDir(), "ctxgate.log"), s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := p.terminate(); err != nil {
-			t.Errorf("ctxgate: %v", err)
-		}
-		p.tell(t)
-	})
-	return strings.TrimSuffix(mcp, "/mcp")
+	return serveSite(t, s).URL
 }

@@ -7,13 +7,14 @@ import (
 	"github.com/anthropics/anthropic-sdk-go"
 	"github.com/anthropics/anthropic-sdk-go/option"
 
-	"github.com/ctxgate/ctxgate/internal/llmtest"
+	"github.com/ctxgate/ctxgate/internal/testkit/fakeprovider"
+	"github.com/ctxgate/ctxgate/internal/testkit/trajectories"
 )
 
 // anthropicClient is anthropic-sdk-go.
 type anthropicClient struct{ anthropic.Client }
 
-func newAnthropicClient(w *modelWorld) modelClient {
+func newAnthropicClient(w *llmSetup) llmClient {
 	return anthropicClient{anthropicAt(w.URL, w.Key, 0)}
 }
 
@@ -21,17 +22,17 @@ func anthropicAt(url, key string, retries int) anthropic.Client {
 	return anthropic.NewClient(option.WithBaseURL(url), option.WithAPIKey(key), option.WithMaxRetries(retries))
 }
 
-func (c anthropicClient) talk(w *modelWorld, model, key string, retries int) modelTalk {
-	return &messagesTalk{client: anthropicAt(w.URL, key, retries), stream: w.Stream, params: anthropic.MessageNewParams{
+func (c anthropicClient) openConversation(w *llmSetup, model, key string, retries int) llmConversation {
+	return &messagesConversation{client: anthropicAt(w.URL, key, retries), stream: w.Stream, params: anthropic.MessageNewParams{
 		Model: model, MaxTokens: 4096, Thinking: anthropic.ThinkingConfigParamOfEnabled(2048), System: system(w), Tools: anthropicTools(w),
 	}}
 }
 
-func system(w *modelWorld) []anthropic.TextBlockParam {
+func system(w *llmSetup) []anthropic.TextBlockParam {
 	return []anthropic.TextBlockParam{{Text: w.System, CacheControl: anthropic.NewCacheControlEphemeralParam()}}
 }
 
-func anthropicTools(w *modelWorld) []anthropic.ToolUnionParam {
+func anthropicTools(w *llmSetup) []anthropic.ToolUnionParam {
 	var out []anthropic.ToolUnionParam
 	for _, t := range w.Tools {
 		out = append(out, anthropic.ToolUnionParam{OfTool: &anthropic.ToolParam{
@@ -58,11 +59,11 @@ func (c anthropicClient) model(ctx context.Context, id string) (string, error) {
 	return m.ID, nil
 }
 
-func (c anthropicClient) count(ctx context.Context, w *modelWorld, model string) (int, error) {
+func (c anthropicClient) count(ctx context.Context, w *llmSetup, model string) (int, error) {
 	params := anthropic.MessageCountTokensParams{
 		Model: model, Thinking: anthropic.ThinkingConfigParamOfEnabled(2048),
 		System:   anthropic.MessageCountTokensParamsSystemUnion{OfTextBlockArray: system(w)},
-		Messages: []anthropic.MessageParam{anthropic.NewUserMessage(anthropic.NewTextBlock(w.Saga.Task))},
+		Messages: []anthropic.MessageParam{anthropic.NewUserMessage(anthropic.NewTextBlock(w.Conversation.Task))},
 	}
 	for _, t := range anthropicTools(w) {
 		params.Tools = append(params.Tools, anthropic.MessageCountTokensToolUnionParam{OfTool: t.OfTool})
@@ -74,32 +75,32 @@ func (c anthropicClient) count(ctx context.Context, w *modelWorld, model string)
 	return int(n.InputTokens), nil
 }
 
-type messagesTalk struct {
+type messagesConversation struct {
 	client anthropic.Client
 	stream bool
 	params anthropic.MessageNewParams
 }
 
-func (m *messagesTalk) user(text string) {
+func (m *messagesConversation) user(text string) {
 	m.params.Messages = append(m.params.Messages, anthropic.NewUserMessage(anthropic.NewTextBlock(text)))
 }
 
-func (m *messagesTalk) results(list []llmtest.Exchange) {
+func (m *messagesConversation) results(list []trajectories.ToolUse) {
 	var blocks []anthropic.ContentBlockParamUnion
 	for _, r := range list {
-		blocks = append(blocks, anthropic.NewToolResultBlock(r.ID, r.Result, r.Failed))
+		blocks = append(blocks, anthropic.NewToolResultBlock(r.ID, r.Result, r.IsError))
 	}
 	m.params.Messages = append(m.params.Messages, anthropic.NewUserMessage(blocks...))
 }
 
-func (m *messagesTalk) ask(ctx context.Context, heard func(string)) (modelAnswer, error) {
-	got, err := m.message(ctx, heard)
+func (m *messagesConversation) sendRequest(ctx context.Context, onDelta func(string)) (llmReply, error) {
+	got, err := m.message(ctx, onDelta)
 	if err != nil {
-		return modelAnswer{}, err
+		return llmReply{}, err
 	}
 	m.params.Messages = append(m.params.Messages, got.ToParam())
 	u := got.Usage
-	out := modelAnswer{stop: string(got.StopReason), used: modelUsage{
+	out := llmReply{stop: string(got.StopReason), used: modelUsage{
 		int(u.InputTokens), int(u.CacheReadInputTokens), int(u.CacheCreationInputTokens), int(u.OutputTokens),
 	}}
 	for _, block := range got.Content {
@@ -109,13 +110,13 @@ func (m *messagesTalk) ask(ctx context.Context, heard func(string)) (modelAnswer
 		case anthropic.ThinkingBlock:
 			out.thought += v.Thinking
 		case anthropic.ToolUseBlock:
-			out.calls = append(out.calls, llmtest.Call{ID: v.ID, Name: v.Name, Args: string(v.Input)})
+			out.calls = append(out.calls, fakeprovider.Call{ID: v.ID, Name: v.Name, Args: string(v.Input)})
 		}
 	}
 	return out, nil
 }
 
-func (m *messagesTalk) message(ctx context.Context, heard func(string)) (*anthropic.Message, error) {
+func (m *messagesConversation) message(ctx context.Context, onDelta func(string)) (*anthropic.Message, error) {
 	if !m.stream {
 		return m.client.Messages.New(ctx, m.params)
 	}
@@ -127,8 +128,8 @@ func (m *messagesTalk) message(ctx context.Context, heard func(string)) (*anthro
 		if err := all.Accumulate(e); err != nil {
 			return nil, err
 		}
-		if delta, ok := e.AsAny().(anthropic.ContentBlockDeltaEvent); ok && delta.Delta.Text != "" && heard != nil {
-			heard(delta.Delta.Text)
+		if delta, ok := e.AsAny().(anthropic.ContentBlockDeltaEvent); ok && delta.Delta.Text != "" && onDelta != nil {
+			onDelta(delta.Delta.Text)
 		}
 	}
 	if err := s.Err(); err != nil || all.StopReason != "" {

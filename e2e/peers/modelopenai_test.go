@@ -13,11 +13,12 @@ import (
 	"github.com/openai/openai-go/v3/responses"
 	"github.com/openai/openai-go/v3/shared"
 
-	"github.com/ctxgate/ctxgate/internal/llmtest"
+	"github.com/ctxgate/ctxgate/internal/testkit/fakeprovider"
+	"github.com/ctxgate/ctxgate/internal/testkit/trajectories"
 )
 
-// refusalOf is the status and the text of an error of either SDK; 0 of one that is no answer.
-func refusalOf(err error) (int, string) {
+// errorStatus returns the status and text of an SDK error; 0 if there was no reply.
+func errorStatus(err error) (int, string) {
 	var o *openai.Error
 	var a *anthropic.Error
 	switch {
@@ -29,10 +30,10 @@ func refusalOf(err error) (int, string) {
 	return 0, ""
 }
 
-// openAIClient is openai-go, in the shape of its world.
+// openAIClient is openai-go.
 type openAIClient struct{ openai.Client }
 
-func newOpenAIClient(w *modelWorld) modelClient {
+func newOpenAIClient(w *llmSetup) llmClient {
 	return openAIClient{openAI(w.URL, w.Key, 0)}
 }
 
@@ -40,12 +41,12 @@ func openAI(url, key string, retries int) openai.Client {
 	return openai.NewClient(option.WithBaseURL(url+"/v1"), option.WithAPIKey(key), option.WithMaxRetries(retries))
 }
 
-func (c openAIClient) talk(w *modelWorld, model, key string, retries int) modelTalk {
+func (c openAIClient) openConversation(w *llmSetup, model, key string, retries int) llmConversation {
 	client := openAI(w.URL, key, retries)
-	if w.Shape == llmtest.Responses.String() {
-		return newResponsesTalk(client, w, model)
+	if w.Shape == fakeprovider.Responses.String() {
+		return newResponsesConversation(client, w, model)
 	}
-	return newChatTalk(client, w, model)
+	return newChatConversation(client, w, model)
 }
 
 func (c openAIClient) models(ctx context.Context) ([]string, error) {
@@ -65,24 +66,24 @@ func (c openAIClient) model(ctx context.Context, id string) (string, error) {
 	return m.ID, nil
 }
 
-func (openAIClient) count(context.Context, *modelWorld, string) (int, error) {
+func (openAIClient) count(context.Context, *llmSetup, string) (int, error) {
 	return 0, errors.New("this SDK does not count")
 }
 
 func parameters(t modelTool) map[string]any {
 	var out map[string]any
-	_ = json.Unmarshal(t.Schema, &out) // of our own
+	_ = json.Unmarshal(t.Schema, &out) // always valid
 	return out
 }
 
-type chatTalk struct {
+type chatConversation struct {
 	client openai.Client
 	stream bool
 	params openai.ChatCompletionNewParams
 }
 
-func newChatTalk(client openai.Client, w *modelWorld, model string) *chatTalk {
-	c := &chatTalk{client: client, stream: w.Stream, params: openai.ChatCompletionNewParams{
+func newChatConversation(client openai.Client, w *llmSetup, model string) *chatConversation {
+	c := &chatConversation{client: client, stream: w.Stream, params: openai.ChatCompletionNewParams{
 		Model: model, Messages: []openai.ChatCompletionMessageParamUnion{openai.SystemMessage(w.System)},
 	}}
 	for _, t := range w.Tools {
@@ -96,38 +97,38 @@ func newChatTalk(client openai.Client, w *modelWorld, model string) *chatTalk {
 	return c
 }
 
-func (c *chatTalk) user(text string) {
+func (c *chatConversation) user(text string) {
 	c.params.Messages = append(c.params.Messages, openai.UserMessage(text))
 }
 
-func (c *chatTalk) results(list []llmtest.Exchange) {
+func (c *chatConversation) results(list []trajectories.ToolUse) {
 	for _, r := range list {
 		c.params.Messages = append(c.params.Messages, openai.ToolMessage(r.Result, r.ID))
 	}
 }
 
-func (c *chatTalk) ask(ctx context.Context, heard func(string)) (modelAnswer, error) {
-	got, err := c.completion(ctx, heard)
+func (c *chatConversation) sendRequest(ctx context.Context, onDelta func(string)) (llmReply, error) {
+	got, err := c.completion(ctx, onDelta)
 	if err != nil {
-		return modelAnswer{}, err
+		return llmReply{}, err
 	}
 	if len(got.Choices) != 1 {
-		return modelAnswer{}, fmt.Errorf("%d choices", len(got.Choices))
+		return llmReply{}, fmt.Errorf("%d choices", len(got.Choices))
 	}
 	m := got.Choices[0].Message
 	c.params.Messages = append(c.params.Messages, m.ToParam())
 	u := got.Usage
 	d := u.PromptTokensDetails
-	out := modelAnswer{text: m.Content, stop: got.Choices[0].FinishReason, used: modelUsage{
+	out := llmReply{text: m.Content, stop: got.Choices[0].FinishReason, used: modelUsage{
 		int(u.PromptTokens - d.CachedTokens - d.CacheWriteTokens), int(d.CachedTokens), int(d.CacheWriteTokens), int(u.CompletionTokens),
 	}}
 	for _, call := range m.ToolCalls {
-		out.calls = append(out.calls, llmtest.Call{ID: call.ID, Name: call.Function.Name, Args: call.Function.Arguments})
+		out.calls = append(out.calls, fakeprovider.Call{ID: call.ID, Name: call.Function.Name, Args: call.Function.Arguments})
 	}
 	return out, nil
 }
 
-func (c *chatTalk) completion(ctx context.Context, heard func(string)) (*openai.ChatCompletion, error) {
+func (c *chatConversation) completion(ctx context.Context, onDelta func(string)) (*openai.ChatCompletion, error) {
 	if !c.stream {
 		return c.client.Chat.Completions.New(ctx, c.params)
 	}
@@ -139,22 +140,22 @@ func (c *chatTalk) completion(ctx context.Context, heard func(string)) (*openai.
 		if !all.AddChunk(chunk) {
 			return nil, fmt.Errorf("the SDK cannot add %s", chunk.RawJSON())
 		}
-		all.Usage = chunk.Usage // or it would forget what was written to the cache
-		if len(chunk.Choices) > 0 && chunk.Choices[0].Delta.Content != "" && heard != nil {
-			heard(chunk.Choices[0].Delta.Content)
+		all.Usage = chunk.Usage // the accumulator drops cache writes
+		if len(chunk.Choices) > 0 && chunk.Choices[0].Delta.Content != "" && onDelta != nil {
+			onDelta(chunk.Choices[0].Delta.Content)
 		}
 	}
 	return &all.ChatCompletion, s.Err()
 }
 
-type responsesTalk struct {
+type responsesConversation struct {
 	client openai.Client
 	stream bool
 	params responses.ResponseNewParams
 }
 
-func newResponsesTalk(client openai.Client, w *modelWorld, model string) *responsesTalk {
-	r := &responsesTalk{client: client, stream: w.Stream, params: responses.ResponseNewParams{
+func newResponsesConversation(client openai.Client, w *llmSetup, model string) *responsesConversation {
+	r := &responsesConversation{client: client, stream: w.Stream, params: responses.ResponseNewParams{
 		Model: model, Instructions: openai.String(w.System), Store: openai.Bool(false),
 	}}
 	for _, t := range w.Tools {
@@ -163,15 +164,15 @@ func newResponsesTalk(client openai.Client, w *modelWorld, model string) *respon
 	return r
 }
 
-func (r *responsesTalk) add(items ...responses.ResponseInputItemUnionParam) {
+func (r *responsesConversation) add(items ...responses.ResponseInputItemUnionParam) {
 	r.params.Input.OfInputItemList = append(r.params.Input.OfInputItemList, items...)
 }
 
-func (r *responsesTalk) user(text string) {
+func (r *responsesConversation) user(text string) {
 	r.add(responses.ResponseInputItemParamOfMessage(text, "user"))
 }
 
-func (r *responsesTalk) results(list []llmtest.Exchange) {
+func (r *responsesConversation) results(list []trajectories.ToolUse) {
 	for _, x := range list {
 		item := responses.ResponseInputItemParamOfFunctionCallOutput(x.Result)
 		item.OfFunctionCallOutput.CallID = openai.String(x.ID)
@@ -179,21 +180,21 @@ func (r *responsesTalk) results(list []llmtest.Exchange) {
 	}
 }
 
-func (r *responsesTalk) ask(ctx context.Context, heard func(string)) (modelAnswer, error) {
-	got, err := r.response(ctx, heard)
+func (r *responsesConversation) sendRequest(ctx context.Context, onDelta func(string)) (llmReply, error) {
+	got, err := r.response(ctx, onDelta)
 	if err != nil {
-		return modelAnswer{}, err
+		return llmReply{}, err
 	}
 	u := got.Usage
 	d := u.InputTokensDetails
-	out := modelAnswer{text: got.OutputText(), stop: string(got.Status), used: modelUsage{
+	out := llmReply{text: got.OutputText(), stop: string(got.Status), used: modelUsage{
 		int(u.InputTokens - d.CachedTokens - d.CacheWriteTokens), int(d.CachedTokens), int(d.CacheWriteTokens), int(u.OutputTokens),
 	}}
 	for _, item := range got.Output {
 		r.add(param.Override[responses.ResponseInputItemUnionParam](json.RawMessage(item.RawJSON())))
 		switch v := item.AsAny().(type) {
 		case responses.ResponseFunctionToolCall:
-			out.calls = append(out.calls, llmtest.Call{ID: v.CallID, Name: v.Name, Args: v.Arguments})
+			out.calls = append(out.calls, fakeprovider.Call{ID: v.CallID, Name: v.Name, Args: v.Arguments})
 		case responses.ResponseReasoningItem:
 			for _, s := range v.Summary {
 				out.thought += s.Text
@@ -203,7 +204,7 @@ func (r *responsesTalk) ask(ctx context.Context, heard func(string)) (modelAnswe
 	return out, nil
 }
 
-func (r *responsesTalk) response(ctx context.Context, heard func(string)) (*responses.Response, error) {
+func (r *responsesConversation) response(ctx context.Context, onDelta func(string)) (*responses.Response, error) {
 	if !r.stream {
 		return r.client.Responses.New(ctx, r.params)
 	}
@@ -217,8 +218,8 @@ func (r *responsesTalk) response(ctx context.Context, heard func(string)) (*resp
 		}
 		switch v := e.AsAny().(type) {
 		case responses.ResponseTextDeltaEvent:
-			if heard != nil {
-				heard(v.Delta)
+			if onDelta != nil {
+				onDelta(v.Delta)
 			}
 		case responses.ResponseErrorEvent:
 			return nil, fmt.Errorf("in the stream: %s", v.Message)

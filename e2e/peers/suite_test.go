@@ -23,7 +23,7 @@ import (
 
 const suiteLimit = 2 * time.Minute
 
-// check is one finding of the conformance suite.
+// check is a result of the conformance suite.
 type check struct {
 	ID           string          `json:"id"`
 	Description  string          `json:"description"`
@@ -35,7 +35,7 @@ type check struct {
 	} `json:"specReferences"`
 }
 
-// requirements are what a revision demands of one side, and what the suite runs besides.
+// requirements are the scenarios that a revision requires, and unscored ones.
 type requirements struct {
 	Server    []string `yaml:"server"`
 	Client    []string `yaml:"client"`
@@ -45,8 +45,8 @@ type requirements struct {
 	} `yaml:"not_scored"`
 }
 
-// scored are the scenarios that count.
-func scored(t *testing.T, side string, e era) []string {
+// scoredScenarios returns the scenarios that count.
+func scoredScenarios(t *testing.T, side string, e revision) []string {
 	t.Helper()
 	text, err := os.ReadFile(scoped(t, "conformance", "requirements", e.version()+".yaml"))
 	if err != nil {
@@ -62,18 +62,18 @@ func scored(t *testing.T, side string, e era) []string {
 	return r.Server
 }
 
-// findings are the checks of each scenario that ran.
-type findings struct {
-	side   string
-	of     map[string][]check
-	scored []string
-	output []byte            // what the suite printed
-	client map[string]string // what the client of a scenario printed, on the client's side
+// suiteResults are the results of a run of the suite.
+type suiteResults struct {
+	side         string
+	checks       map[string][]check
+	scored       []string
+	output       []byte            // of the suite
+	clientOutput map[string]string // stderr of each scenario's client
 }
 
-// suite runs the conformance suite at one revision. Its exit code says no more than its findings,
-// except when it could not run at all.
-func suite(t *testing.T, side string, e era, env []string, args ...string) findings {
+// runSuite runs the conformance suite for a revision. Exit code 1 only repeats its findings; others mean that
+// it could not run.
+func runSuite(t *testing.T, side string, e revision, env []string, args ...string) suiteResults {
 	t.Helper()
 	dir := filepath.Join(t.ArtifactDir(), "conformance")
 	args = append([]string{scoped(t, "conformance", "dist", "index.js"), side, "-o", dir}, args...)
@@ -92,12 +92,12 @@ func suite(t *testing.T, side string, e era, env []string, args ...string) findi
 	if failed := errors.As(err, &exit) && exit.ExitCode() == 1; err != nil && !failed {
 		t.Fatalf("the conformance suite: %v\n%s", err, output)
 	}
-	f := findings{side: side, of: map[string][]check{}, output: output, client: map[string]string{}}
-	f.scored = scored(t, side, e)
+	f := suiteResults{side: side, checks: map[string][]check{}, output: output, clientOutput: map[string]string{}}
+	f.scored = scoredScenarios(t, side, e)
 	if *scenario != "" {
 		f.scored = []string{*scenario}
 	}
-	if err := filepath.WalkDir(dir, f.collect(dir)); err != nil {
+	if err := filepath.WalkDir(dir, f.collectResults(dir)); err != nil {
 		t.Fatalf("the conformance suite left no results: %v\n%s", err, output)
 	}
 	return f
@@ -105,8 +105,8 @@ func suite(t *testing.T, side string, e era, env []string, args ...string) findi
 
 var timestamp = regexp.MustCompile(`-\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d-\d{3}Z$`)
 
-// collect reads the results: a folder for each scenario, named for it and the time of day.
-func (f findings) collect(root string) fs.WalkDirFunc {
+// collectResults reads the results: a folder for each scenario, named for it and the time.
+func (f suiteResults) collectResults(root string) fs.WalkDirFunc {
 	return func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.Name() != "checks.json" {
 			return err
@@ -127,22 +127,22 @@ func (f findings) collect(root string) fs.WalkDirFunc {
 		if err := json.Unmarshal(text, &checks); err != nil {
 			return fmt.Errorf("%s: %w", path, err)
 		}
-		f.of[name] = checks
-		if said, err := os.ReadFile(filepath.Join(filepath.Dir(path), "stderr.txt")); err == nil {
-			f.client[name] = string(said)
+		f.checks[name] = checks
+		if output, err := os.ReadFile(filepath.Join(filepath.Dir(path), "stderr.txt")); err == nil {
+			f.clientOutput[name] = string(output)
 		}
 		return nil
 	}
 }
 
-// keep forgets all scenarios but some.
-func (f *findings) keep(wanted func(string) bool) {
+// keepScenarios drops all other scenarios.
+func (f *suiteResults) keepScenarios(wanted func(string) bool) {
 	other := func(name string) bool { return !wanted(name) }
 	f.scored = slices.DeleteFunc(f.scored, other)
-	maps.DeleteFunc(f.of, func(name string, _ []check) bool { return other(name) })
+	maps.DeleteFunc(f.checks, func(name string, _ []check) bool { return other(name) })
 }
 
-// failure is a check that failed; a scenario that fell over is one too, named for itself.
+// failure is a failed check, or a scenario that did not finish.
 type failure struct {
 	scenario string
 	check    check
@@ -150,16 +150,16 @@ type failure struct {
 
 func (f failure) key() string { return f.scenario + ":" + f.check.ID }
 
-// failures are those that count, the first of each id.
-func (f findings) failures() []failure {
+// failures returns the failures that count, the first of each id.
+func (f suiteResults) failures() []failure {
 	var out []failure
 	for _, name := range f.scored {
-		checks, ran := f.of[name]
+		checks, ran := f.checks[name]
 		if !ran {
-			out = append(out, failure{name, check{ID: name, Description: "the scenario did not end", ErrorMessage: f.excerpt(name)}})
+			out = append(out, failure{name, check{ID: name, Description: "the scenario did not finish", ErrorMessage: f.excerpt(name)}})
 		}
-		if said := f.client[name]; strings.Contains(said, adapterTrouble) {
-			out = append(out, failure{name, check{ID: "adapter", Description: "the adapter could run its programs", ErrorMessage: cut(said, 800)}})
+		if output := f.clientOutput[name]; strings.Contains(output, adapterError) {
+			out = append(out, failure{name, check{ID: "adapter", Description: "the adapter ran its programs", ErrorMessage: truncate(output, 800)}})
 		}
 		seen := map[string]bool{}
 		for _, c := range checks {
@@ -172,8 +172,8 @@ func (f findings) failures() []failure {
 	return out
 }
 
-// excerpt is what the suite printed about a scenario it could not finish.
-func (f findings) excerpt(name string) string {
+// excerpt is the suite's output about a scenario that did not finish.
+func (f suiteResults) excerpt(name string) string {
 	_, about, found := bytes.Cut(f.output, []byte("Failed to run scenario "+name+":"))
 	if !found {
 		about = f.output[max(0, len(f.output)-800):]
@@ -181,10 +181,10 @@ func (f findings) excerpt(name string) string {
 	return string(about[:min(len(about), 800)])
 }
 
-func (f findings) count(scenarios []string, status string) int {
+func (f suiteResults) count(scenarios []string, status string) int {
 	n := 0
 	for _, name := range scenarios {
-		for _, c := range f.of[name] {
+		for _, c := range f.checks[name] {
 			if c.Status == status {
 				n++
 			}
@@ -193,10 +193,10 @@ func (f findings) count(scenarios []string, status string) int {
 	return n
 }
 
-// unscored are the scenarios that ran without counting.
-func (f findings) unscored() []string {
+// unscored returns the scenarios that ran without counting.
+func (f suiteResults) unscored() []string {
 	var out []string
-	for name := range f.of {
+	for name := range f.checks {
 		if !slices.Contains(f.scored, name) {
 			out = append(out, name)
 		}
@@ -205,14 +205,14 @@ func (f findings) unscored() []string {
 	return out
 }
 
-// String is a failure as one wants to read it when looking for the cause.
+// String describes a failure in detail.
 func (f failure) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "✗ %s\n    check:   %s\n    wanted:  %s\n", f.scenario, f.check.ID, f.check.Description)
 	fmt.Fprintf(&b, "    got:     %s\n", strings.ReplaceAll(f.check.ErrorMessage, "\n", "\n             "))
 	var details bytes.Buffer
 	if len(f.check.Details) > 0 && json.Indent(&details, f.check.Details, "             ", "  ") == nil {
-		fmt.Fprintf(&b, "    details: %s\n", cut(details.String(), 4000))
+		fmt.Fprintf(&b, "    details: %s\n", truncate(details.String(), 4000))
 	}
 	for _, r := range f.check.References {
 		fmt.Fprintf(&b, "    see:     %s\n", r.URL)
@@ -220,20 +220,20 @@ func (f failure) String() string {
 	return b.String()
 }
 
-func cut(s string, most int) string {
+func truncate(s string, most int) string {
 	if len(s) <= most {
 		return s
 	}
 	return s[:most] + " …"
 }
 
-// report prints the counts, and what failed without counting.
-func (f findings) report(t *testing.T) {
+// logCounts logs the counts and the unscored failures.
+func (f suiteResults) logCounts(t *testing.T) {
 	t.Helper()
 	t.Logf("%d scenarios: %d checks passed, %d failed, %d warned", len(f.scored),
 		f.count(f.scored, "SUCCESS"), f.count(f.scored, "FAILURE"), f.count(f.scored, "WARNING"))
 	for _, name := range f.scored {
-		for _, c := range f.of[name] {
+		for _, c := range f.checks[name] {
 			if c.Status == "WARNING" {
 				t.Logf("warned: %s:%s: %s", name, c.ID, c.ErrorMessage)
 			}
@@ -246,11 +246,11 @@ func (f findings) report(t *testing.T) {
 	}
 }
 
-// judge fails the test for every failure that was not known, and for every known one that is none.
-func (f findings) judge(t *testing.T, known map[string]string) {
+// requireKnownOnly fails the test for every unknown failure, and for every known failure that passes.
+func (f suiteResults) requireKnownOnly(t *testing.T, known map[string]string) {
 	t.Helper()
-	f.report(t)
-	failed, told := map[string]bool{}, map[string]bool{}
+	f.logCounts(t)
+	failed, logged := map[string]bool{}, map[string]bool{}
 	for _, x := range f.failures() {
 		failed[x.key()] = true
 		if why := cmp.Or(known[x.key()], known["?"+x.key()]); why != "" {
@@ -258,29 +258,29 @@ func (f findings) judge(t *testing.T, known map[string]string) {
 			continue
 		}
 		t.Errorf("%s", x)
-		if said := f.client[x.scenario]; said != "" && !told[x.scenario] {
-			told[x.scenario] = true
-			t.Logf("the client of %s said:\n%s", x.scenario, cut(said, 4000))
+		if output := f.clientOutput[x.scenario]; output != "" && !logged[x.scenario] {
+			logged[x.scenario] = true
+			t.Logf("output of the client of %s:\n%s", x.scenario, truncate(output, 4000))
 		}
 	}
 	for key, why := range known {
 		if name, _, _ := strings.Cut(key, ":"); !failed[key] && slices.Contains(f.scored, name) {
-			t.Errorf("%s passes now; take it off the list of what is known (%s)", key, why)
+			t.Errorf("%s passes now; remove it from testdata/known-failures.txt (%s)", key, why)
 		}
 	}
 }
 
-// The suite finds nothing wrong with the Go SDK's own server in neither era, each as it serves it best. As
-// it comes over HTTP, the server cannot ask an older client anything.
+// The suite passes with the Go SDK's own server in both revisions. Unrestricted over HTTP, the server cannot
+// send requests to a legacy client.
 func TestServerSuiteDirect(t *testing.T) {
-	for _, e := range []era{legacy, modern} {
+	for _, e := range []revision{legacy, modern} {
 		t.Run(e.version(), func(t *testing.T) {
-			f := suite(t, "server", e, nil, "--url", e.listening(t))
-			f.judge(t, nil)
+			f := runSuite(t, "server", e, nil, "--url", e.startReference(t))
+			f.requireKnownOnly(t, nil)
 		})
-		t.Run(e.version()+" as it comes", func(t *testing.T) {
-			f := suite(t, "server", e, nil, "--url", both.listening(t))
-			f.judge(t, known(t, e, both, "http"))
+		t.Run(e.version()+" unrestricted", func(t *testing.T) {
+			f := runSuite(t, "server", e, nil, "--url", both.startReference(t))
+			f.requireKnownOnly(t, knownFailures(t, e, both, "http"))
 		})
 	}
 }

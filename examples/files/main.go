@@ -1,6 +1,6 @@
-// Command files is an MCP server small enough to read: newline-delimited JSON-RPC on stdin and
-// stdout, one tool, read_file, which returns a text file below the current folder. It is what the
-// README puts behind ctxgate.
+// Command files is a minimal MCP server: newline-delimited JSON-RPC on stdin and
+// stdout, one tool, read_file, which returns a text file below the current directory. The
+// README uses it to try out ctxgate.
 package main
 
 import (
@@ -23,7 +23,7 @@ type request struct {
 
 type object = map[string]any
 
-var hello = object{
+var initializeResult = object{
 	"protocolVersion": "2025-11-25",
 	"capabilities":    object{"tools": object{}},
 	"serverInfo":      object{"name": "files", "version": "1"},
@@ -51,7 +51,7 @@ func main() {
 		reply := object{"jsonrpc": "2.0", "id": req.ID}
 		switch req.Method {
 		case "initialize":
-			reply["result"] = hello
+			reply["result"] = initializeResult
 		case "ping":
 			reply["result"] = object{}
 		case "tools/list":

@@ -1,30 +1,31 @@
-// Package child runs a program that never outlives us: neither it nor anything it started is
-// left behind, whether we stop it, it ends by itself, or we are killed with SIGKILL.
+// Package child runs a child process that never outlives the gateway: neither it nor anything it started is left
+// behind, whether it is stopped, ends by itself, or the gateway is killed with SIGKILL.
 //
-// Between the gateway and the program stands a shim, our own binary under another name, whose
-// [Lifeline] holds one end of a pipe. The other end is the gateway's alone, so the pipe's end of
-// file is the gateway's death, however it came. The shim is the subreaper of all that the
-// program starts: what loses its parent becomes the shim's child, and it stays until it has none.
+// Between the gateway and the child stands a shim: the gateway's own binary under another name. It holds one end of
+// a pipe, the lifeline. Only the gateway has the other end, so end of file means that the gateway is dead, however it
+// died. The shim is the subreaper of everything that the child starts: a process that loses its parent becomes the
+// shim's child, and the shim stays until it has none.
 //
-// Path through the files: child.go is the life of a Child, launch_unix.go starts it and hears
-// how it ended, lifeline_unix.go ★ is the shim, tree_linux.go finds and signals the descendants
-// (tree_other.go knows only the process group), launch_windows.go does all of it with a job
-// object instead. environ.go says what a program gets of our environment and where its command
-// is, stderr.go hands over what it complains about, plumbing.go opens the pipes.
+// Path through the files: child.go is the life of a Child, launch_unix.go starts it and reports how it ended,
+// shim_unix.go is the shim, tree_linux.go finds and signals the descendants (tree_other.go knows only the process
+// group), launch_windows.go does all of it with a job object. environ.go builds the child's environment and finds its
+// executable.
 //
 // Invariants:
-//   - A program has our end of three pipes, the environment in its Spec, and nothing else: no
-//     other file descriptor, ignored signal or variable of ours reaches it.
-//   - When Done is closed, everything of the program is dead and reaped.
+//   - A child has three pipes to the gateway, the environment in its Spec, and nothing else: no other file descriptor,
+//     ignored signal or variable of the gateway reaches it.
+//   - When Done is closed, the child and all its descendants are dead and reaped.
 //   - Stop asks before it forces: end of input, then TERM, then KILL.
-//   - No process is signalled that is not a descendant of the shim.
+//   - Only descendants of the shim are signalled.
 //
-// When the shim itself is killed, the kernel kills the program and the gateway its process
-// group; only what had left that group survives, and Err says that it may. Elsewhere than on
-// Linux and Windows, what leaves the process group is never found.
+// If the shim itself is killed, the kernel kills the child, and the gateway its process group; processes that had left
+// that group survive, and Err says so. On systems other than Linux and Windows, processes that leave the group are
+// never found.
 package child
 
 import (
+	"bufio"
+	"bytes"
 	"errors"
 	"io"
 	"os"
@@ -34,53 +35,56 @@ import (
 const (
 	maxTerm  = 2 * time.Second        // how long TERM may take, whatever the grace
 	maxKill  = 5 * time.Second        // how long the shim may take to kill
-	maxStart = 30 * time.Second       // how long it may take to start the program
+	maxStart = 30 * time.Second       // how long it may take to start the child
 	maxDrain = 500 * time.Millisecond // how long stderr may stay open after the end
 )
 
-// Spec is a program to run.
+// MaxStderrLine is how much of a line of stderr is passed on, in bytes. A line of that length was cut.
+const MaxStderrLine = 4 << 10
+
+// Spec says what to run.
 type Spec struct {
-	Command []string          // looked up in the PATH of Env, or relative to Dir
-	Env     []string          // the complete environment of the program
-	Dir     string            // ours if empty
-	Stderr  func(line string) // gets each line, its first 4 KiB, from one goroutine; may be nil
+	Command      []string          // looked up in the PATH of Env, or relative to Dir
+	Env          []string          // the complete environment
+	Dir          string            // the gateway's own if empty
+	OnStderrLine func(line string) // gets each line, cut to MaxStderrLine, from one goroutine; may be nil
 }
 
-// Child is a program that was started. All methods are safe for concurrent use.
+// Child is a child process. All methods are safe for concurrent use.
 type Child struct {
 	stdin, stdout *os.File
 	pid           int
-	leash         leash
+	control       control
 	done          chan struct{}
-	err           error // before done is closed, the watcher's
+	err           error // valid once done is closed
 }
 
-// Start runs the program. It returns once the program runs, or with the reason why it does not.
+// Start runs a child. It returns once the child runs, or with the reason why it does not.
 func Start(spec Spec) (*Child, error) {
 	if len(spec.Command) == 0 {
 		return nil, errors.New("no command")
 	}
-	path, err := lookup(spec)
+	path, err := findExecutable(spec)
 	if err != nil {
 		return nil, err
 	}
 	return launch(path, spec)
 }
 
-// Stdin is the pipe to the program. Stop closes it, and so does the program's end.
+// Stdin is the pipe to the child. Stop closes it, and so does the child's end.
 func (c *Child) Stdin() io.WriteCloser { return c.stdin }
 
-// Stdout is the pipe from the program. It is the caller's to read to its end, and to close: what
-// the program said last can be read after Done.
+// Stdout is the pipe from the child. The caller reads it to its end and closes it: the last output can be read after
+// Done.
 func (c *Child) Stdout() io.ReadCloser { return c.stdout }
 
-// Pid is the program's.
+// Pid is the child's process id.
 func (c *Child) Pid() int { return c.pid }
 
-// Done is closed when the program and all that it started have ended and are reaped.
+// Done is closed when the child and all its descendants have ended and are reaped.
 func (c *Child) Done() <-chan struct{} { return c.done }
 
-// Err is how the program ended, once Done is closed: nil for exit status 0.
+// Err is how the child ended, once Done is closed: nil for exit status 0.
 func (c *Child) Err() error {
 	select {
 	case <-c.done:
@@ -90,25 +94,24 @@ func (c *Child) Err() error {
 	}
 }
 
-// Stop ends the program: the end of its input and as long as grace, then TERM and as long again
-// but no more than two seconds, then KILL; the last two for everything it started as well. It
-// returns when Done is closed.
+// Stop ends the child: it closes stdin and waits for grace, then sends TERM and waits as long again but no more than
+// two seconds, then KILL; the signals go to all descendants. It returns when Done is closed.
 func (c *Child) Stop(grace time.Duration) {
 	c.stdin.Close()
 	if c.endsWithin(grace) {
 		return
 	}
-	if c.leash.term() && c.endsWithin(min(grace, maxTerm)) {
+	if c.control.terminate() && c.endsWithin(min(grace, maxTerm)) {
 		return
 	}
 	c.Kill()
 	<-c.done
 }
 
-// Kill kills the program and everything it started, and does not wait.
+// Kill kills the child and its descendants, and does not wait.
 func (c *Child) Kill() {
-	c.leash.kill()
-	time.AfterFunc(maxKill, c.leash.cut)
+	c.control.kill()
+	time.AfterFunc(maxKill, c.control.abandon)
 }
 
 func (c *Child) endsWithin(d time.Duration) bool {
@@ -120,10 +123,91 @@ func (c *Child) endsWithin(d time.Duration) bool {
 	}
 }
 
-// finish is the watcher's last act. What still holds stderr open is nothing of ours.
-func (c *Child) finish(err error, stderr *complaints) {
-	stderr.drain(maxDrain)
+// setEnded closes Done. Whatever still holds stderr open is not a descendant.
+func (c *Child) setEnded(err error, stderr *stderrReader) {
+	stderr.close(maxDrain)
 	c.stdin.Close()
 	c.err = err
 	close(c.done)
+}
+
+// stderrReader passes on the lines of a child's stderr.
+type stderrReader struct {
+	pipe  *os.File
+	ended chan struct{}
+}
+
+func readStderr(pipe *os.File, onLine func(string)) *stderrReader {
+	if onLine == nil {
+		onLine = func(string) {}
+	}
+	s := &stderrReader{pipe: pipe, ended: make(chan struct{})}
+	go func() {
+		defer close(s.ended)
+		readLines(pipe, onLine)
+	}()
+	return s
+}
+
+// readLines reads everything: a child whose stderr is full would hang.
+func readLines(r io.Reader, onLine func(string)) {
+	in := bufio.NewReaderSize(r, MaxStderrLine)
+	for {
+		text, err := in.ReadSlice('\n')
+		if len(text) > 0 {
+			onLine(string(bytes.TrimRight(text, "\r\n")))
+		}
+		for errors.Is(err, bufio.ErrBufferFull) {
+			_, err = in.ReadSlice('\n')
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// close waits at most d for the end of stderr, and closes it.
+func (s *stderrReader) close(d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-s.ended:
+	case <-timer.C:
+	}
+	s.pipe.Close()
+}
+
+// direction is the direction of a pipe.
+type direction bool
+
+const (
+	fromChild direction = false
+	toChild   direction = true
+)
+
+// pipes are the pipes to another process. All ends are close-on-exec. The other process gets its ends explicitly, and
+// the gateway closes them afterwards: a pipe ends only when its last copy is closed.
+type pipes struct{ ours, theirs []*os.File }
+
+func openPipes(directions ...direction) (pipes, error) {
+	var p pipes
+	for _, d := range directions {
+		r, w, err := os.Pipe()
+		if err != nil {
+			closeAll(p.ours)
+			closeAll(p.theirs)
+			return pipes{}, err
+		}
+		if d == fromChild {
+			r, w = w, r
+		}
+		p.ours, p.theirs = append(p.ours, w), append(p.theirs, r)
+	}
+	return p, nil
+}
+
+func closeAll(files []*os.File) {
+	for _, f := range files {
+		f.Close()
+	}
 }

@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-func start(t *testing.T, spec Spec) *Child {
+func startTestChild(t *testing.T, spec Spec) *Child {
 	t.Helper()
 	c, err := Start(spec)
 	if err != nil {
@@ -29,12 +29,12 @@ func start(t *testing.T, spec Spec) *Child {
 	return c
 }
 
-func ended(t *testing.T, c *Child) string {
+func awaitChild(t *testing.T, c *Child) string {
 	t.Helper()
 	select {
 	case <-c.Done():
 	case <-time.After(10 * time.Second):
-		t.Fatal("it did not end")
+		t.Fatal("the child did not end")
 	}
 	if c.Err() == nil {
 		return ""
@@ -43,7 +43,7 @@ func ended(t *testing.T, c *Child) string {
 }
 
 func TestEcho(t *testing.T) {
-	c := start(t, Spec{Command: []string{"cat"}, Env: []string{"PATH=/usr/bin:/bin"}})
+	c := startTestChild(t, Spec{Command: []string{"cat"}, Env: []string{"PATH=/usr/bin:/bin"}})
 	if c.Err() != nil || c.Pid() <= 1 {
 		t.Errorf("running: %v, pid %d", c.Err(), c.Pid())
 	}
@@ -55,30 +55,30 @@ func TestEcho(t *testing.T) {
 		t.Errorf("got %q, %v", line, err)
 	}
 	c.Stdin().Close()
-	if got := ended(t, c); got != "" {
+	if got := awaitChild(t, c); got != "" {
 		t.Errorf("ended: %s", got)
 	}
 	c.Stop(time.Hour)
 	c.Kill()
 }
 
-func TestHowItEnded(t *testing.T) {
+func TestExitStatus(t *testing.T) {
 	for _, c := range []struct {
 		spec Spec
 		want string
 	}{
-		{self("run:exit3"), "exit status 3"},
-		{self("run:killed"), "signal: killed"},
+		{testProgram("run:exit3"), "exit status 3"},
+		{testProgram("run:killed"), "signal: killed"},
 		{shell("exit 0"), ""},
 		{shell("kill -TERM $$"), "signal: terminated"},
 	} {
-		if got := ended(t, start(t, c.spec)); got != c.want {
+		if got := awaitChild(t, startTestChild(t, c.spec)); got != c.want {
 			t.Errorf("%s: %q, want %q", c.spec.Command, got, c.want)
 		}
 	}
 }
 
-func TestWhatCannotStart(t *testing.T) {
+func TestStartErrors(t *testing.T) {
 	dir := t.TempDir()
 	text := filepath.Join(dir, "text")
 	garbage := filepath.Join(dir, "garbage")
@@ -99,7 +99,7 @@ func TestWhatCannotStart(t *testing.T) {
 		{Spec{Command: []string{"./garbage"}, Dir: dir}, "fork/exec " + garbage + ": exec format error"},
 		{Spec{Command: []string{"/bin/sh"}, Dir: "/no/such"}, "working directory: stat /no/such: no such file or directory"},
 		{Spec{Command: []string{"/bin/sh"}, Dir: text}, "working directory: " + text + " is not a directory"},
-		{Spec{Command: []string{"/bin/sh"}, Env: []string{"A=b\x00C=d"}}, "a NUL in the environment or directory of a program"},
+		{Spec{Command: []string{"/bin/sh"}, Env: []string{"A=b\x00C=d"}}, "the environment or directory of a child contains a NUL byte"},
 	} {
 		_, err := Start(c.spec)
 		if err == nil || err.Error() != c.want {
@@ -111,103 +111,103 @@ func TestWhatCannotStart(t *testing.T) {
 	}
 }
 
-func TestMainWithoutLifeline(t *testing.T) {
-	inMain.Store(false)
-	defer inMain.Store(true)
-	if _, err := Start(shell("true")); err == nil || !strings.Contains(err.Error(), "Lifeline") {
+func TestMainWithoutRunIfShim(t *testing.T) {
+	shimReady.Store(false)
+	defer shimReady.Store(true)
+	if _, err := Start(shell("true")); err == nil || !strings.Contains(err.Error(), "RunIfShim") {
 		t.Errorf("got %v", err)
 	}
 }
 
 func TestStopAsksBeforeItForces(t *testing.T) {
 	for _, c := range []struct {
-		mode      string
-		grace     time.Duration
-		said, err string
+		mode            string
+		grace           time.Duration
+		wantOutput, err string
 	}{
 		{"run:on-eof", 5 * time.Second, "EOF\n", ""},
 		{"run:on-term", 500 * time.Millisecond, "EOF\nTERM\n", "exit status 5"},
-		{"run:stubborn", 50 * time.Millisecond, "", "signal: killed"},
+		{"run:ignore-term", 50 * time.Millisecond, "", "signal: killed"},
 	} {
 		t.Run(c.mode, func(t *testing.T) {
 			t.Parallel()
-			p := start(t, self(c.mode))
+			p := startTestChild(t, testProgram(c.mode))
 			out := bufio.NewReader(p.Stdout())
-			_, _ = out.ReadString('\n') // it is ready
-			began := time.Now()
+			_, _ = out.ReadString('\n') // the child is ready
+			started := time.Now()
 			p.Stop(c.grace)
-			if got := ended(t, p); got != c.err {
+			if got := awaitChild(t, p); got != c.err {
 				t.Errorf("ended: %q, want %q", got, c.err)
 			}
 			rest, _ := io.ReadAll(out)
-			if c.said != "" && string(rest) != c.said {
-				t.Errorf("it heard %q, want %q", rest, c.said)
+			if c.wantOutput != "" && string(rest) != c.wantOutput {
+				t.Errorf("output %q, want %q", rest, c.wantOutput)
 			}
-			if took := time.Since(began); c.mode == "run:stubborn" && took < 2*c.grace {
-				t.Errorf("it was killed after %v", took)
+			if took := time.Since(started); c.mode == "run:ignore-term" && took < 2*c.grace {
+				t.Errorf("killed after %v", took)
 			}
 		})
 	}
 }
 
-func TestManyStopAtOnce(t *testing.T) {
-	p := start(t, shell(deaf))
+func TestConcurrentStop(t *testing.T) {
+	p := startTestChild(t, shell(ignoreSignals))
 	var all sync.WaitGroup
 	for range 5 {
 		all.Go(func() { p.Stop(20 * time.Millisecond) })
 		all.Go(p.Kill)
 	}
 	all.Wait()
-	if got := ended(t, p); got != "signal: killed" {
+	if got := awaitChild(t, p); got != "signal: killed" {
 		t.Errorf("ended: %s", got)
 	}
 }
 
-// What was said last is there after the end, on both pipes.
-func TestLastWords(t *testing.T) {
-	var said []string
+// The last output can be read after the end, from both pipes.
+func TestOutputAfterEnd(t *testing.T) {
+	var lines []string
 	spec := shell("echo out; echo one >&2; printf two >&2; exit 1")
-	spec.Stderr = func(line string) { said = append(said, line) }
-	p := start(t, spec)
-	if got := ended(t, p); got != "exit status 1" {
+	spec.OnStderrLine = func(line string) { lines = append(lines, line) }
+	p := startTestChild(t, spec)
+	if got := awaitChild(t, p); got != "exit status 1" {
 		t.Errorf("ended: %s", got)
 	}
 	if out, err := io.ReadAll(p.Stdout()); err != nil || string(out) != "out\n" {
 		t.Errorf("stdout %q, %v", out, err)
 	}
-	if got := strings.Join(said, "|"); got != "one|two" {
+	if got := strings.Join(lines, "|"); got != "one|two" {
 		t.Errorf("stderr %q", got)
 	}
 }
 
-func TestHugeStderr(t *testing.T) {
-	var said []string
+func TestLongStderrLine(t *testing.T) {
+	var lines []string
 	spec := shell(`echo before >&2; head -c 3000000 /dev/zero | tr '\0' x >&2; printf '\r\nafter\r\n' >&2`)
-	spec.Stderr = func(line string) { said = append(said, line) }
-	ended(t, start(t, spec))
-	if len(said) != 3 || said[0] != "before" || len(said[1]) != MaxLine || said[2] != "after" {
-		t.Errorf("%d lines: %.300q", len(said), said)
+	spec.OnStderrLine = func(line string) { lines = append(lines, line) }
+	awaitChild(t, startTestChild(t, spec))
+	if len(lines) != 3 || lines[0] != "before" || len(lines[1]) != MaxStderrLine || lines[2] != "after" {
+		t.Errorf("%d lines: %.300q", len(lines), lines)
 	}
 }
 
-// A reader that went away is the program's to notice; one that never reads must not keep us.
-func TestStdoutNobodyReads(t *testing.T) {
-	p := start(t, shell("yes"))
+// A child blocked on its stdout does not block Stop.
+func TestStopWithUnreadStdout(t *testing.T) {
+	p := startTestChild(t, shell("yes"))
 	time.Sleep(20 * time.Millisecond)
 	p.Stop(20 * time.Millisecond)
-	if got := ended(t, p); got != "signal: terminated" {
+	if got := awaitChild(t, p); got != "signal: terminated" {
 		t.Errorf("ended: %s", got)
 	}
 }
 
-// More than a pipe holds at once.
+// An environment larger than a pipe's buffer arrives complete.
 func TestLargeEnvironment(t *testing.T) {
 	spec := shell(`printf %s "$LAST"`)
 	for i := range 100 {
 		spec.Env = append(spec.Env, fmt.Sprintf("V%d=%s", i, strings.Repeat("x", 4000)))
 	}
 	spec.Env = append(spec.Env, "LAST=it is here")
-	c := start(t, spec)
+	c := startTestChild(t, spec)
 	if got, err := io.ReadAll(c.Stdout()); err != nil || string(got) != "it is here" {
 		t.Errorf("got %q, %v", got, err)
 	}

@@ -11,49 +11,49 @@ import (
 	"strings"
 )
 
-// What a program needs of our environment to run at all, to find its files and to reach the
-// network. Everything else may be a secret of ours.
+// The variables that a child inherits: it needs them to run at all, to find its files and to reach the network.
+// Everything else may be a secret of the gateway.
 var (
-	unixNames = words(`HOME LOGNAME PATH SHELL TERM USER LANG LANGUAGE TZ TMPDIR XDG_RUNTIME_DIR
+	unixNames = nameSet(`HOME LOGNAME PATH SHELL TERM USER LANG LANGUAGE TZ TMPDIR XDG_RUNTIME_DIR
 		SSL_CERT_FILE SSL_CERT_DIR NODE_EXTRA_CA_CERTS
 		HTTP_PROXY HTTPS_PROXY NO_PROXY http_proxy https_proxy no_proxy`)
-	windowsNames = words(`APPDATA COMSPEC HOMEDRIVE HOMEPATH LOCALAPPDATA PATH PATHEXT PROCESSOR_ARCHITECTURE
+	windowsNames = nameSet(`APPDATA COMSPEC HOMEDRIVE HOMEPATH LOCALAPPDATA PATH PATHEXT PROCESSOR_ARCHITECTURE
 		PROGRAMDATA PROGRAMFILES SYSTEMDRIVE SYSTEMROOT TEMP TMP USERNAME USERPROFILE WINDIR`)
 )
 
-func words(list string) map[string]bool {
+func nameSet(list string) map[string]bool {
 	set := map[string]bool{}
-	for _, w := range strings.Fields(list) {
-		set[w] = true
+	for _, name := range strings.Fields(list) {
+		set[name] = true
 	}
 	return set
 }
 
-// Environment is what a program gets: the harmless part of our own environment, and the
-// variables that were configured for it, which win. It is sorted and names nothing twice.
-func Environment(own []string, add map[string]string) []string {
-	return environment(runtime.GOOS == "windows", own, add)
+// Environment is a child's environment: the inherited part of the gateway's own, and the configured variables, which
+// win. It is sorted and without duplicates.
+func Environment(own []string, configured map[string]string) []string {
+	return environmentOn(runtime.GOOS == "windows", own, configured)
 }
 
-func environment(windows bool, own []string, add map[string]string) []string {
+func environmentOn(windows bool, own []string, configured map[string]string) []string {
 	fold := func(name string) string { return name }
 	if windows {
-		fold = strings.ToUpper // Path and PATH are one
+		fold = strings.ToUpper // Path and PATH are the same
 	}
 	vars := map[string]string{} // folded name to name=value
 	for _, entry := range own {
 		name, value, ok := strings.Cut(entry, "=")
-		if ok && allowed(windows, fold(name)) && !strings.HasPrefix(value, "()") {
+		if ok && isInherited(windows, fold(name)) && !strings.HasPrefix(value, "()") {
 			vars[fold(name)] = entry
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(add)) {
-		vars[fold(name)] = name + "=" + add[name]
+	for _, name := range slices.Sorted(maps.Keys(configured)) {
+		vars[fold(name)] = name + "=" + configured[name]
 	}
 	return slices.Sorted(maps.Values(vars))
 }
 
-func allowed(windows bool, name string) bool {
+func isInherited(windows bool, name string) bool {
 	if windows {
 		return windowsNames[name]
 	}
@@ -61,9 +61,8 @@ func allowed(windows bool, name string) bool {
 	return unixNames[name] || xdg || strings.HasPrefix(name, "LC_")
 }
 
-// lookup finds the program the way a shell in its environment would, except that the current
-// directory is never searched.
-func lookup(spec Spec) (string, error) {
+// findExecutable finds the executable as a shell in the child's environment would, but never in the current directory.
+func findExecutable(spec Spec) (string, error) {
 	if spec.Dir != "" {
 		if info, err := os.Stat(spec.Dir); err != nil {
 			return "", fmt.Errorf("working directory: %w", err)
@@ -73,9 +72,16 @@ func lookup(spec Spec) (string, error) {
 	}
 	name := spec.Command[0]
 	if filepath.Base(name) != name {
-		return lookupPath(spec.Dir, name)
+		if !filepath.IsAbs(name) {
+			name = filepath.Join(spec.Dir, name)
+		}
+		abs, err := filepath.Abs(name) // the shim runs in another directory
+		if err != nil {
+			return "", err
+		}
+		return exec.LookPath(abs)
 	}
-	for _, dir := range filepath.SplitList(variable(spec.Env, "PATH")) {
+	for _, dir := range filepath.SplitList(lookupEnv(spec.Env, "PATH")) {
 		if !filepath.IsAbs(dir) {
 			continue
 		}
@@ -86,19 +92,7 @@ func lookup(spec Spec) (string, error) {
 	return "", &exec.Error{Name: name, Err: exec.ErrNotFound}
 }
 
-func lookupPath(dir, name string) (string, error) {
-	if !filepath.IsAbs(name) {
-		name = filepath.Join(dir, name)
-	}
-	// The shim runs elsewhere, so a relative path would be another there.
-	abs, err := filepath.Abs(name)
-	if err != nil {
-		return "", err
-	}
-	return exec.LookPath(abs)
-}
-
-func variable(env []string, name string) string {
+func lookupEnv(env []string, name string) string {
 	value := ""
 	for _, entry := range env {
 		n, v, _ := strings.Cut(entry, "=")

@@ -16,14 +16,14 @@ func TestEnvironment(t *testing.T) {
 		"EMPTY=", "HOME=/other", "LC_ALL=C", "NO_PROXY=n", "PATH=/usr/bin", "TOKEN=a=b", "TZ=",
 		"XDG_CONFIG_HOME=/c", "XDG_DATA_DIRS=/d", "XDG_RUNTIME_DIR=/r", "https_proxy=p",
 	}
-	if got := environment(false, own, add); !slices.Equal(got, want) {
+	if got := environmentOn(false, own, add); !slices.Equal(got, want) {
 		t.Errorf("got  %q\nwant %q", got, want)
 	}
 
 	own = []string{`Path=C:\`, `SystemRoot=C:\Windows`, "=C:=C:\\x", "HOME=/h", "TOKEN=x"}
 	add = map[string]string{"path": `D:\`}
 	want = []string{`SystemRoot=C:\Windows`, `path=D:\`}
-	if got := environment(true, own, add); !slices.Equal(got, want) {
+	if got := environmentOn(true, own, add); !slices.Equal(got, want) {
 		t.Errorf("Windows: got %q, want %q", got, want)
 	}
 }

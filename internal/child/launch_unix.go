@@ -17,92 +17,91 @@ import (
 	"time"
 )
 
-// What the gateway writes to the lifeline. Its end of file is a kill as well.
+// The commands that the gateway writes to the lifeline. End of file means commandKill too.
 const (
-	orderTerm = 'T'
-	orderKill = 'K'
+	commandTerm = 'T'
+	commandKill = 'K'
 )
 
-// The first words of what the shim reports, a line each.
+// The lines that the shim writes to its report pipe start with these.
 const (
-	saysPid   = "pid "   // of the program
-	saysError = "error " // why it could not be started
-	saysEnded = "ended " // its wait status
+	reportPid   = "pid "   // of the child
+	reportError = "error " // why the child could not be started
+	reportEnded = "ended " // the child's wait status
 )
 
-// Files of the shim, beside those of the program.
+// File descriptors of the shim, besides those of the child.
 const (
 	fdLifeline = 3
 	fdReport   = 4
 )
 
-// shimName is the shim's argv[0], which tells it from the gateway.
+// shimName is the shim's argv[0], by which it knows that it is one.
 const shimName = "ctxgate-lifeline"
 
-// shimEnv is all the environment of a shim, and keeps it small. The program's comes by pipe,
-// where it cannot change how the shim runs and nobody reads it in the shim's /proc.
+// shimEnv is the whole environment of a shim. The child's comes through the lifeline, where it cannot change how the
+// shim runs and is not visible in the shim's /proc.
 var shimEnv = []string{"GOMAXPROCS=1"}
 
-// inMain is set by Lifeline. A binary whose main does not call it would not become a shim but
-// run all over again.
-var inMain atomic.Bool
+// shimReady is set by RunIfShim. A binary whose main does not call it would not become a shim but run main again.
+var shimReady atomic.Bool
 
-// leash is how a running program is held.
-type leash struct {
+// control ends a running child.
+type control struct {
 	lifeline *os.File
 	shim     *os.Process
 }
 
-func (l leash) term() bool { return l.order(orderTerm) }
+func (c control) terminate() bool { return c.command(commandTerm) }
 
-func (l leash) kill() { l.order(orderKill) }
+func (c control) kill() { c.command(commandKill) }
 
-// order fails only when the shim is gone, and the program with it.
-func (l leash) order(o byte) bool {
-	_, err := l.lifeline.Write([]byte{o})
+// command fails only when the shim is gone, and the child with it.
+func (c control) command(b byte) bool {
+	_, err := c.lifeline.Write([]byte{b})
 	return err == nil
 }
 
-// cut kills the shim, which did not do as it was told. The watcher does what can still be done.
-func (l leash) cut() { _ = l.shim.Kill() }
+// abandon kills a shim that did not obey. The kernel kills the child then.
+func (c control) abandon() { _ = c.shim.Kill() }
 
 func launch(path string, spec Spec) (*Child, error) {
-	if !inMain.Load() {
-		return nil, errors.New("child.Lifeline was not called at the start of main")
+	if !shimReady.Load() {
+		return nil, errors.New("child.RunIfShim was not called at the start of main")
 	}
-	pipes, err := plumb(out, in, in, out, in)
+	p, err := openPipes(toChild, fromChild, fromChild, toChild, fromChild)
 	if err != nil {
 		return nil, err
 	}
-	shim, err := startShim(path, spec.Command, pipes.far)
-	closeAll(pipes.far)
+	shim, err := startShim(path, spec.Command, p.theirs)
+	closeAll(p.theirs)
 	if err != nil {
-		closeAll(pipes.near)
+		closeAll(p.ours)
 		return nil, fmt.Errorf("lifeline: %w", err)
 	}
-	stdin, stdout, stderr, lifeline, report := pipes.near[0], pipes.near[1], pipes.near[2], pipes.near[3], pipes.near[4]
-	heard := bufio.NewReader(report)
-	pid, err := introduce(spec, lifeline, report, heard)
+	stdin, stdout, stderr, lifeline, report := p.ours[0], p.ours[1], p.ours[2], p.ours[3], p.ours[4]
+	reports := bufio.NewReader(report)
+	pid, err := startChild(spec, lifeline, report, reports)
 	if err != nil {
 		_ = shim.Kill()
 		_, _ = shim.Wait()
-		closeAll(pipes.near)
+		closeAll(p.ours)
 		return nil, err
 	}
-	c := &Child{stdin: stdin, stdout: stdout, pid: pid, leash: leash{lifeline, shim}, done: make(chan struct{})}
-	complaints := listen(stderr, spec.Stderr)
+	c := &Child{stdin: stdin, stdout: stdout, pid: pid, control: control{lifeline, shim}, done: make(chan struct{})}
+	lines := readStderr(stderr, spec.OnStderrLine)
 	go func() {
-		err := c.watch(heard)
+		err := c.awaitEnd(reports)
 		closeAll([]*os.File{lifeline, report})
-		c.finish(err, complaints)
+		c.setEnded(err, lines)
 	}()
 	return c, nil
 }
 
-// startShim gives the shim a session of its own, so that Ctrl-C on our terminal does not end
-// programs that the gateway is still draining. The program's command is there for ps to show.
+// startShim starts the shim in a session of its own, so that Ctrl-C on the gateway's terminal does not end children that
+// still finish their calls. The child's command is among its arguments so that ps shows it.
 func startShim(path string, command []string, files []*os.File) (*os.Process, error) {
-	exe := "/proc/self/exe" // still there after an upgrade replaced the file
+	exe := "/proc/self/exe" // works even after an upgrade replaced the file
 	if runtime.GOOS != "linux" {
 		var err error
 		if exe, err = os.Executable(); err != nil {
@@ -114,9 +113,9 @@ func startShim(path string, command []string, files []*os.File) (*os.Process, er
 	})
 }
 
-// introduce tells the shim what to start and hears how that went.
-func introduce(spec Spec, lifeline, report *os.File, heard *bufio.Reader) (pid int, err error) {
-	order, err := encode(spec)
+// startChild tells the shim what to start, and returns the child's pid.
+func startChild(spec Spec, lifeline, report *os.File, reports *bufio.Reader) (pid int, err error) {
+	encoded, err := encodeSpec(spec)
 	if err != nil {
 		return 0, err
 	}
@@ -124,25 +123,25 @@ func introduce(spec Spec, lifeline, report *os.File, heard *bufio.Reader) (pid i
 	if err := errors.Join(lifeline.SetWriteDeadline(deadline), report.SetReadDeadline(deadline)); err != nil {
 		return 0, err
 	}
-	if _, err := lifeline.Write(order); err != nil {
+	if _, err := lifeline.Write(encoded); err != nil {
 		return 0, fmt.Errorf("lifeline: %w", err)
 	}
-	line, err := heard.ReadString('\n')
+	line, err := reports.ReadString('\n')
 	if err != nil {
-		return 0, fmt.Errorf("lifeline: no word of the program: %w", err)
+		return 0, fmt.Errorf("lifeline: the shim reported nothing: %w", err)
 	}
 	line = strings.TrimSuffix(line, "\n")
-	if text, ok := strings.CutPrefix(line, saysError); ok {
+	if text, ok := strings.CutPrefix(line, reportError); ok {
 		return 0, errors.New(text)
 	}
-	if pid, err = strconv.Atoi(strings.TrimPrefix(line, saysPid)); err != nil || pid <= 1 {
+	if pid, err = strconv.Atoi(strings.TrimPrefix(line, reportPid)); err != nil || pid <= 1 {
 		return 0, fmt.Errorf("lifeline: unexpected %q", line)
 	}
 	return pid, errors.Join(lifeline.SetWriteDeadline(time.Time{}), report.SetReadDeadline(time.Time{}))
 }
 
-// encode is the first thing on the lifeline: a size, then directory and environment.
-func encode(spec Spec) ([]byte, error) {
+// encodeSpec is the first thing on the lifeline: a size, then directory and environment.
+func encodeSpec(spec Spec) ([]byte, error) {
 	dir := spec.Dir
 	if dir == "" {
 		var err error
@@ -150,41 +149,41 @@ func encode(spec Spec) ([]byte, error) {
 			return nil, err
 		}
 	}
-	words := append([]string{dir}, spec.Env...)
-	for _, w := range words {
+	fields := append([]string{dir}, spec.Env...)
+	for _, w := range fields {
 		if strings.Contains(w, "\x00") {
-			return nil, errors.New("a NUL in the environment or directory of a program")
+			return nil, errors.New("the environment or directory of a child contains a NUL byte")
 		}
 	}
-	text := strings.Join(words, "\x00")
+	text := strings.Join(fields, "\x00")
 	return append(binary.BigEndian.AppendUint32(nil, uint32(len(text))), text...), nil
 }
 
-// watch waits for the shim's end. The read comes first: it costs no thread while it waits.
-func (c *Child) watch(heard *bufio.Reader) error {
-	line, _ := heard.ReadString('\n')
-	status, ended := strings.CutPrefix(strings.TrimSuffix(line, "\n"), saysEnded)
+// awaitEnd waits for the shim's end. It reads first, since a blocked read needs no thread.
+func (c *Child) awaitEnd(reports *bufio.Reader) error {
+	line, _ := reports.ReadString('\n')
+	status, ended := strings.CutPrefix(strings.TrimSuffix(line, "\n"), reportEnded)
 	if ended {
-		_, _ = heard.ReadByte() // its end of file is the shim's end
+		_, _ = reports.ReadByte() // end of file is the shim's end
 	}
-	state, err := c.leash.shim.Wait()
+	state, err := c.control.shim.Wait()
 	if err != nil {
 		return fmt.Errorf("lifeline: %w", err)
 	}
 	code, err := strconv.ParseUint(status, 10, 32)
 	if !ended || err != nil {
-		// The kernel has killed the program; its group is ours to kill while any of it lives.
+		// The kernel has killed the child. Its process group is killed here, as long as any of it lives.
 		_ = syscall.Kill(-c.pid, syscall.SIGKILL)
-		return fmt.Errorf("the program was killed because its lifeline ended (%s); what had left its process group may live on", state)
+		return fmt.Errorf("the child was killed because its shim ended (%s); processes that had left its process group may live on", state)
 	}
 	if !state.Success() {
-		return fmt.Errorf("%w; its lifeline ended (%s), and what it left behind may live on", outcome(syscall.WaitStatus(code)), state)
+		return fmt.Errorf("%w; its shim ended (%s), and processes it left behind may live on", exitError(syscall.WaitStatus(code)), state)
 	}
-	return outcome(syscall.WaitStatus(code))
+	return exitError(syscall.WaitStatus(code))
 }
 
-// outcome says it as os/exec does.
-func outcome(s syscall.WaitStatus) error {
+// exitError is worded as in os/exec.
+func exitError(s syscall.WaitStatus) error {
 	switch {
 	case s.Signaled() && s.CoreDump():
 		return fmt.Errorf("signal: %s (core dumped)", s.Signal())

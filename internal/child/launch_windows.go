@@ -11,33 +11,32 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// Lifeline does nothing here: the system ends a job when its last handle is closed, and the
-// gateway's death closes it.
-func Lifeline() {}
+// RunIfShim does nothing here: Windows ends a job when its last handle is closed, and the gateway's death closes it.
+func RunIfShim() {}
 
-// leash is how a running program is held: by the job that it and all its descendants are in.
-type leash struct{ job *job }
+// control ends a running child by the job that it and all its descendants are in.
+type control struct{ job *job }
 
-// job is a handle that is not used again once it is closed, since its number may be.
+// job guards a handle: once closed it is not used again, since its number may be.
 type job struct {
 	mu     sync.Mutex
 	handle windows.Handle // 0 once closed
 }
 
-// term says that there is no such thing here.
-func (l leash) term() bool { return false }
+// terminate returns false: there is no TERM here.
+func (c control) terminate() bool { return false }
 
-func (l leash) kill() {
-	l.job.mu.Lock()
-	defer l.job.mu.Unlock()
-	if l.job.handle != 0 {
-		_ = windows.TerminateJobObject(l.job.handle, 1)
+func (c control) kill() {
+	c.job.mu.Lock()
+	defer c.job.mu.Unlock()
+	if c.job.handle != 0 {
+		_ = windows.TerminateJobObject(c.job.handle, 1)
 	}
 }
 
-func (l leash) cut() {}
+func (c control) abandon() {}
 
-func (j *job) close() {
+func (j *job) closeHandle() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	_ = windows.CloseHandle(j.handle)
@@ -49,23 +48,23 @@ func launch(path string, spec Spec) (*Child, error) {
 	if err != nil {
 		return nil, fmt.Errorf("job object: %w", err)
 	}
-	pipes, err := plumb(out, in, in)
+	p, err := openPipes(toChild, fromChild, fromChild)
 	if err != nil {
 		return nil, errors.Join(err, windows.CloseHandle(handle))
 	}
-	program, err := startInJob(handle, path, spec, pipes.far)
-	closeAll(pipes.far)
+	started, err := startInJob(handle, path, spec, p.theirs)
+	closeAll(p.theirs)
 	if err != nil {
-		closeAll(pipes.near)
+		closeAll(p.ours)
 		return nil, errors.Join(err, windows.CloseHandle(handle))
 	}
 	c := &Child{
-		stdin: pipes.near[0], stdout: pipes.near[1], pid: program.Pid,
-		leash: leash{&job{handle: handle}}, done: make(chan struct{}),
+		stdin: p.ours[0], stdout: p.ours[1], pid: started.Pid,
+		control: control{&job{handle: handle}}, done: make(chan struct{}),
 	}
-	complaints := listen(pipes.near[2], spec.Stderr)
+	lines := readStderr(p.ours[2], spec.OnStderrLine)
 	go func() {
-		c.finish(c.watch(program), complaints)
+		c.setEnded(c.awaitEnd(started), lines)
 	}()
 	return c, nil
 }
@@ -86,24 +85,24 @@ func newJob() (windows.Handle, error) {
 	return handle, nil
 }
 
-// startInJob starts the program suspended, so that it starts nothing before it is in the job.
+// startInJob starts the child suspended, so that it starts no process before it is in the job.
 func startInJob(job windows.Handle, path string, spec Spec, files []*os.File) (*os.Process, error) {
-	program, err := os.StartProcess(path, spec.Command, &os.ProcAttr{
+	started, err := os.StartProcess(path, spec.Command, &os.ProcAttr{
 		Dir: spec.Dir, Env: spec.Env, Files: files,
 		Sys: &syscall.SysProcAttr{HideWindow: true, CreationFlags: windows.CREATE_SUSPENDED | windows.CREATE_NEW_PROCESS_GROUP},
 	})
 	if err != nil {
 		return nil, err
 	}
-	if err := errors.Join(assign(job, program.Pid), resume(program.Pid)); err != nil {
-		_ = program.Kill()
-		_, _ = program.Wait()
+	if err := errors.Join(assignToJob(job, started.Pid), resumeProcess(started.Pid)); err != nil {
+		_ = started.Kill()
+		_, _ = started.Wait()
 		return nil, fmt.Errorf("job object: %w", err)
 	}
-	return program, nil
+	return started, nil
 }
 
-func assign(job windows.Handle, pid int) error {
+func assignToJob(job windows.Handle, pid int) error {
 	h, err := windows.OpenProcess(windows.PROCESS_SET_QUOTA|windows.PROCESS_TERMINATE, false, uint32(pid))
 	if err != nil {
 		return err
@@ -111,8 +110,8 @@ func assign(job windows.Handle, pid int) error {
 	return errors.Join(windows.AssignProcessToJobObject(job, h), windows.CloseHandle(h))
 }
 
-// resume starts the one thread of a suspended process, which os.StartProcess does not tell us.
-func resume(pid int) error {
+// resumeProcess starts the only thread of a suspended process, whose handle os.StartProcess does not return.
+func resumeProcess(pid int) error {
 	list, err := windows.CreateToolhelp32Snapshot(windows.TH32CS_SNAPTHREAD, 0)
 	if err != nil {
 		return err
@@ -133,11 +132,11 @@ func resume(pid int) error {
 	return err
 }
 
-// watch waits for the program's end and ends what it left behind.
-func (c *Child) watch(program *os.Process) error {
-	state, err := program.Wait()
-	c.leash.kill()
-	c.leash.job.close()
+// awaitEnd waits for the child's end and ends the processes it left behind.
+func (c *Child) awaitEnd(started *os.Process) error {
+	state, err := started.Wait()
+	c.control.kill()
+	c.control.job.closeHandle()
 	if err != nil {
 		return err
 	}

@@ -17,9 +17,9 @@ import (
 	"go.uber.org/goleak"
 )
 
-// This binary is the test, the shim, and the programs of the tests.
+// This binary is the test, the shim, and the children of the tests.
 func TestMain(m *testing.M) {
-	Lifeline()
+	RunIfShim()
 	if len(os.Args) > 1 {
 		if program, ok := programs[os.Args[1]]; ok {
 			os.Exit(program())
@@ -29,17 +29,17 @@ func TestMain(m *testing.M) {
 }
 
 var programs = map[string]func() int{
-	"run:look": look, "run:on-eof": onEOF, "run:on-term": onTerm, "run:stubborn": stubborn,
-	"run:escape": escape, "run:abandon": abandon, "run:gateway": gateway,
+	"run:print-env": printEnvironment, "run:on-eof": exitOnEOF, "run:on-term": exitOnTerm, "run:ignore-term": ignoreTerm,
+	"run:escape": leaveGroup, "run:abandon": abandonChildren, "run:gateway": runGateway,
 	"run:exit3":  func() int { return 3 },
-	"run:killed": func() int { _ = syscall.Kill(os.Getpid(), syscall.SIGKILL); return forever() },
+	"run:killed": func() int { _ = syscall.Kill(os.Getpid(), syscall.SIGKILL); return sleepLong() },
 }
 
-// deaf is a shell that says its pid and ends only by KILL.
-const deaf = `trap "" TERM INT HUP; echo $$; while :; do sleep 1; done`
+// ignoreSignals is a shell script that prints its pid and ends only by KILL.
+const ignoreSignals = `trap "" TERM INT HUP; echo $$; while :; do sleep 1; done`
 
-// look says what a program can see: variables, files and their modes, signals, its directory.
-func look() int {
+// printEnvironment prints what a child inherits: variables, files and their modes, signals, its directory.
+func printEnvironment() int {
 	for _, v := range os.Environ() {
 		fmt.Println("env", v)
 	}
@@ -58,16 +58,16 @@ func look() int {
 	return 0
 }
 
-func terms() <-chan os.Signal {
+func notifyTerm() <-chan os.Signal {
 	c := make(chan os.Signal, 1)
 	signal.Notify(c, syscall.SIGTERM)
 	fmt.Println("ready")
 	return c
 }
 
-// onEOF ends at the end of its input, late enough to hear a TERM that should not come.
-func onEOF() int {
-	term := terms()
+// exitOnEOF ends at the end of its input, late enough to receive a TERM that should not come.
+func exitOnEOF() int {
+	term := notifyTerm()
 	_, _ = io.Copy(io.Discard, os.Stdin)
 	select {
 	case <-term:
@@ -78,9 +78,9 @@ func onEOF() int {
 	return 0
 }
 
-// onTerm ends at TERM, late enough to be hit by a KILL that should not come.
-func onTerm() int {
-	term := terms()
+// exitOnTerm ends at TERM, late enough to be hit by a KILL that should not come.
+func exitOnTerm() int {
+	term := notifyTerm()
 	_, _ = io.Copy(io.Discard, os.Stdin)
 	fmt.Println("EOF")
 	<-term
@@ -89,64 +89,64 @@ func onTerm() int {
 	return 5
 }
 
-// stubborn ignores all it can, and so does the child of its shell.
-func stubborn() int {
+// ignoreTerm ignores the signals that can be ignored, and so do its descendants.
+func ignoreTerm() int {
 	signal.Ignore(syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
-	spawn("sh -c '"+deaf+"' & "+deaf, false)
+	spawnShell("sh -c '"+ignoreSignals+"' & "+ignoreSignals, false)
 	fmt.Println(os.Getpid())
-	return forever()
+	return sleepLong()
 }
 
-// escape has a child in a session of its own, whose child is another generation.
-func escape() int {
+// leaveGroup has a child in a session of its own, and a grandchild there.
+func leaveGroup() int {
 	signal.Ignore(syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
-	spawn("sh -c '"+deaf+"' & "+deaf, true)
+	spawnShell("sh -c '"+ignoreSignals+"' & "+ignoreSignals, true)
 	fmt.Println(os.Getpid())
-	return forever()
+	return sleepLong()
 }
 
-// abandon ends at once and leaves one child in its group, and one in a session of its own.
-func abandon() int {
-	spawn(deaf, false)
-	spawn(deaf, true)
+// abandonChildren ends at once and leaves one child in its group, and one in a session of its own.
+func abandonChildren() int {
+	spawnShell(ignoreSignals, false)
+	spawnShell(ignoreSignals, true)
 	return 0
 }
 
-// forever is long enough for a test, and not the deadlock that the runtime would see in a select.
-func forever() int {
+// sleepLong sleeps: the runtime would report an empty select as a deadlock.
+func sleepLong() int {
 	time.Sleep(time.Minute)
 	return 0
 }
 
-func spawn(script string, away bool) {
+func spawnShell(script string, newSession bool) {
 	cmd := exec.Command("sh", "-c", script)
 	cmd.Stdout = os.Stdout
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: away}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: newSession}
 	if err := cmd.Start(); err != nil {
 		panic(err)
 	}
 }
 
-// gateway starts programs, says all their pids, and waits to be killed.
-func gateway() int {
-	for _, mode := range slices.Repeat([]string{"run:stubborn", "run:escape"}, 3)[:5] {
-		c, err := Start(self(mode))
+// runGateway starts children, prints all their pids, and waits to be killed.
+func runGateway() int {
+	for _, mode := range slices.Repeat([]string{"run:ignore-term", "run:escape"}, 3)[:5] {
+		c, err := Start(testProgram(mode))
 		if err != nil {
 			fmt.Println(err)
 			return 1
 		}
-		fmt.Println(c.leash.shim.Pid)
+		fmt.Println(c.control.shim.Pid)
 		lines := bufio.NewScanner(c.Stdout())
 		for range 3 {
 			lines.Scan()
 			fmt.Println(lines.Text())
 		}
 	}
-	return forever()
+	return sleepLong()
 }
 
-// self is a program of this binary. The race detector would have it sleep a second at its exit.
-func self(mode string) Spec {
+// testProgram runs this binary as one of programs. Without GORACE, the race detector would sleep a second at exit.
+func testProgram(mode string) Spec {
 	return Spec{Command: []string{os.Args[0], mode}, Env: []string{"PATH=/usr/bin:/bin", "GORACE=atexit_sleep_ms=0"}}
 }
 

@@ -10,17 +10,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// programAttr puts the program into a process group of its own, and has the kernel kill it when
-// the shim is killed.
-func programAttr() *syscall.SysProcAttr {
+// childAttr puts the child into a process group of its own, and makes the kernel kill it when the shim is killed.
+func childAttr() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
 
-// adopts says that every descendant that loses its parent becomes our child.
-const adopts = true
+// isSubreaper says that every descendant that loses its parent becomes the shim's child.
+const isSubreaper = true
 
-// adopt makes it so, and tells ps our name instead of "exe".
-func adopt() {
+// becomeSubreaper makes it so, and gives the process a name for ps instead of "exe".
+func becomeSubreaper() {
 	_ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 	_ = os.WriteFile("/proc/self/comm", []byte(shimName), 0)
 }
@@ -29,32 +28,32 @@ func closeOnExecFrom(fd uint) error {
 	return unix.CloseRange(fd, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC)
 }
 
-// process is what /proc says of one.
+// process is a process as /proc describes it.
 type process struct{ pid, parent, group int }
 
-// signalTree signals the program's group and every other descendant. Whole groups are killed at
-// once, so that a process that is just starting another cannot save it. The group is signalled
-// because a descendant is in it: once it is empty, its number may be somebody else's.
+// signalTree signals the child's process group and every other descendant. KILL goes to whole groups, so that a process
+// cannot escape by starting another. A group is signalled only while a descendant is in it: the id of an empty group may
+// be reused by others.
 func signalTree(group int, sig syscall.Signal) {
-	all := processes()
-	if len(all) == 0 { // no /proc
+	all := listProcesses()
+	if len(all) == 0 { // there is no /proc
 		_ = syscall.Kill(-group, sig)
 	}
 	own := syscall.Getpgrp()
-	done := map[int]bool{}
+	signalled := map[int]bool{}
 	for _, p := range descendants(all, os.Getpid()) {
 		whole := p.group == group || sig == syscall.SIGKILL
 		switch {
 		case p.group == own || !whole:
 			_ = syscall.Kill(p.pid, sig)
-		case !done[p.group]:
-			done[p.group] = true
+		case !signalled[p.group]:
+			signalled[p.group] = true
 			_ = syscall.Kill(-p.group, sig)
 		}
 	}
 }
 
-// descendants are the children of pid, theirs, and so on.
+// descendants are the children of pid, their children, and so on.
 func descendants(all []process, pid int) []process {
 	children := map[int][]process{}
 	for _, p := range all {
@@ -67,7 +66,7 @@ func descendants(all []process, pid int) []process {
 	return found
 }
 
-func processes() []process {
+func listProcesses() []process {
 	dir, err := os.Open("/proc")
 	if err != nil {
 		return nil
@@ -85,7 +84,7 @@ func processes() []process {
 	return all
 }
 
-// readProcess reads "pid (name) state parent group …"; a name may hold anything.
+// readProcess reads "pid (name) state parent group …"; the name may contain anything.
 func readProcess(pid int) (process, bool) {
 	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {

@@ -7,12 +7,12 @@ import (
 	"syscall"
 )
 
-func programAttr() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
+func childAttr() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
 
-// adopts says that there is no subreaper here: what leaves the process group is lost to us.
-const adopts = false
+// isSubreaper says that there is no subreaper here: processes that leave the process group are not found.
+const isSubreaper = false
 
-func adopt() {}
+func becomeSubreaper() {}
 
 func closeOnExecFrom(uint) error { return errors.ErrUnsupported }
 

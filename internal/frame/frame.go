@@ -1,33 +1,31 @@
-// Package frame cuts a stream between MCP peers into messages: a child server's stdout or our
-// own client's stdin on the way in, the other two on the way out. A [Reader] gives one JSON text
-// after another, a [Writer] sends them without ever making its caller wait for a slow peer.
+// Package frame reads and writes the JSON messages of the stdio transport: a [Reader] splits a stream into messages, a
+// [Writer] sends them without blocking its caller on a slow peer.
 //
-// Path through the files: reader.go decides what each line is, header.go knows the headers of
-// Content-Length framing, source.go is the read-ahead buffer, spool.go holds a message that is
-// longer than it, writer.go is the way out.
+// Path through the files: reader.go decides what each line is, header.go parses the headers of Content-Length framing and
+// has the read-ahead buffer, spool.go holds a message that is longer than that buffer, writer.go sends.
 //
 // Invariants:
-//   - A message is never larger than the cap, and a line without an end holds no more than the
-//     cap and a small constant; the oversized is skipped and said, the next message is read.
-//   - What a Reader gives depends on the bytes alone, never on how they were split into reads.
-//   - Whatever came before, a message on a line of its own is found (in newline framing; in
-//     Content-Length framing the next header is).
-//   - Order and bytes of what is sent are kept. Only raw line ends between JSON tokens become
-//     spaces, in newline framing, where they would cut the message in two.
+//   - A message is never larger than the limit, and an endless line holds no more memory than the limit and a small
+//     constant. An oversized message is skipped and reported, and the next one is read.
+//   - What a Reader returns depends on the bytes alone, never on how they were split into reads.
+//   - Whatever came before, a message on a line of its own is found (in newline framing; in Content-Length framing, the
+//     next header is).
+//   - The Writer keeps order and bytes. Only in newline framing, raw line ends between JSON tokens become spaces, since
+//     they would split the message.
 //
-// JSON is not checked here. When the stream under a Reader or Writer fails, that error is what
-// every later call returns; a peer that stops reading turns into [ErrFull].
+// JSON is not validated here. If the stream under a Reader or Writer fails, every later call returns that error. A peer
+// that stops reading causes [ErrFull].
 package frame
 
 import "fmt"
 
-// Framing is how messages are told apart on a stream.
+// Framing is how messages are separated on a stream.
 type Framing uint32
 
 const (
-	// Newline is one JSON text per line: MCP's stdio transport.
+	// Newline is one JSON text per line, as MCP's stdio transport demands.
 	Newline Framing = iota
-	// ContentLength is a header with the size before each JSON text, as language servers do it.
+	// ContentLength is a header with the size before each JSON text, as in the Language Server Protocol.
 	ContentLength
 )
 
@@ -39,25 +37,25 @@ func (f Framing) String() string {
 }
 
 const (
-	ends       = 512 // how much of each end of an oversized message is kept
-	impatience = 4   // so many times the cap are awaited before an oversized message is said
+	endBytes   = 512 // how much of each end of an oversized message is kept
+	skipFactor = 4   // an oversized message is reported after so many times the limit, even if it has not ended
 )
 
-// TooLarge is a message over the cap, or one that there was no memory for. Its ends are kept because the id of a JSON-RPC message
-// stands first or last, and whoever waits for that id should hear of it.
-type TooLarge struct {
-	Size int64  // as far as known: a line may still go on
+// TooLargeError is a message over the limit, or one for which there was no memory. It has both ends of the message,
+// because the id of a JSON-RPC message stands first or last, and the request with that id must fail.
+type TooLargeError struct {
+	Size int64  // as far as known: the line may not have ended
 	Head []byte // the first 512 bytes
 	Tail []byte // the last 512 bytes of what was read
-	Err  error  // why there was no memory for it; nil when it is over the cap
+	Err  error  // why there was no memory; nil for a message over the limit
 }
 
-func (e *TooLarge) Error() string {
+func (e *TooLargeError) Error() string {
 	if e.Err != nil {
 		return e.Err.Error()
 	}
 	return fmt.Sprintf("a message of at least %d bytes is over the limit", e.Size)
 }
 
-// Unwrap gives errors.As the refusal.
-func (e *TooLarge) Unwrap() error { return e.Err }
+// Unwrap is the reason why there was no memory.
+func (e *TooLargeError) Unwrap() error { return e.Err }

@@ -12,14 +12,14 @@ import (
 	"pgregory.net/rapid"
 )
 
-// shreds gives its text in reads of the sizes that cuts name, over and over.
-type shreds struct {
+// chunkReader returns its text in reads whose sizes are those in cuts, repeated.
+type chunkReader struct {
 	text []byte
 	cuts []byte
 	i    int
 }
 
-func (s *shreds) Read(p []byte) (int, error) {
+func (s *chunkReader) Read(p []byte) (int, error) {
 	if len(s.text) == 0 {
 		return 0, io.EOF
 	}
@@ -33,8 +33,8 @@ func (s *shreds) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// The laws of a Reader, whatever the bytes: it says the same however they are split, gives
-// nothing over the cap, no more than there is, and finds the next message on its own line.
+// For all bytes, a Reader returns the same however they are split into reads, nothing over the limit, no more than there
+// is, and it finds the next message on a line of its own.
 func FuzzReader(f *testing.F) {
 	for _, s := range []string{
 		"{}\n[]\n", "hello\r\n\xef\xbb\xbf{\"a\":1}\r\n", "{\"a\":\n{}", "\xff\xfe{\x00}\x00\n\x00",
@@ -46,26 +46,26 @@ func FuzzReader(f *testing.F) {
 		f.Add([]byte(s), []byte{}, uint16(1000))
 	}
 	f.Fuzz(func(t *testing.T, text, cuts []byte, limit uint16) {
-		whole, framing := events(bytes.NewReader(text), int64(limit))
-		split, other := events(&shreds{text: text, cuts: cuts}, int64(limit))
+		whole, framing := readAll(bytes.NewReader(text), int64(limit))
+		split, other := readAll(&chunkReader{text: text, cuts: cuts}, int64(limit))
 		if framing != other || !slices.Equal(whole, split) {
-			t.Fatalf("at once %v %.2000q\nin parts %v %.2000q", framing, whole, other, split)
+			t.Fatalf("in one read %v %.2000q\nin several %v %.2000q", framing, whole, other, split)
 		}
 		if len(whole) > len(text)+1 {
-			t.Fatalf("%d events from %d bytes", len(whole), len(text))
+			t.Fatalf("%d results from %d bytes", len(whole), len(text))
 		}
-		within(t, &shreds{text: text, cuts: cuts}, int64(limit))
+		checkLimit(t, &chunkReader{text: text, cuts: cuts}, int64(limit))
 
 		const next = `{"next":1}`
-		after, framing := events(io.MultiReader(bytes.NewReader(text), strings.NewReader("\n"+next+"\n")), max(int64(limit), int64(len(next))))
+		after, framing := readAll(io.MultiReader(bytes.NewReader(text), strings.NewReader("\n"+next+"\n")), max(int64(limit), int64(len(next))))
 		if framing == Newline && (len(after) < 2 || after[len(after)-2] != next) {
 			t.Fatalf("the next message was lost: %.2000q", after)
 		}
 	})
 }
 
-// within reads all there is and holds it against the cap.
-func within(t *testing.T, from io.Reader, limit int64) {
+// checkLimit reads everything and checks its size.
+func checkLimit(t *testing.T, from io.Reader, limit int64) {
 	r := NewReader(from, limit, func(line []byte) {
 		if len(line) == 0 || len(line) > maxJunk {
 			t.Fatalf("junk of %d bytes", len(line))
@@ -73,23 +73,23 @@ func within(t *testing.T, from io.Reader, limit int64) {
 	})
 	for {
 		text, err := r.Next()
-		big, over := errors.AsType[*TooLarge](err)
+		big, over := errors.AsType[*TooLargeError](err)
 		switch {
 		case over:
-			if big.Size <= limit || len(big.Head) > ends || len(big.Tail) > ends {
+			if big.Size <= limit || len(big.Head) > endBytes || len(big.Tail) > endBytes {
 				t.Fatalf("too large: %d, ends of %d and %d", big.Size, len(big.Head), len(big.Tail))
 			}
 		case err != nil:
 			return
 		case len(text) == 0 || int64(len(text)) > limit:
-			t.Fatalf("a message of %d bytes at a cap of %d", len(text), limit)
+			t.Fatalf("a message of %d bytes at a limit of %d", len(text), limit)
 		}
 	}
 }
 
 func TestRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		framing := rapid.SampledFrom([]func() Framing{lines, counted}).Draw(t, "framing")
+		framing := rapid.SampledFrom([]func() Framing{newlineFraming, lengthFraming}).Draw(t, "framing")
 		bodies := rapid.SliceOfN(rapid.StringMatching(`[\[{][ -~\n\r]{0,40}[\]}]`), 1, 20).Draw(t, "bodies")
 		repeat := rapid.SampledFrom([]int{1, 40, 3000}).Draw(t, "repeat")
 		s := newSink()
@@ -104,7 +104,7 @@ func TestRoundTrip(t *testing.T) {
 		if err := w.Close(10 * time.Second); err != nil {
 			t.Fatal(err)
 		}
-		r := NewReader(&shreds{text: []byte(s.String()), cuts: rapid.SliceOfN(rapid.Byte(), 0, 5).Draw(t, "cuts")}, 1<<20, func(line []byte) { t.Fatalf("junk %q", line) })
+		r := NewReader(&chunkReader{text: []byte(s.String()), cuts: rapid.SliceOfN(rapid.Byte(), 0, 5).Draw(t, "cuts")}, 1<<20, func(line []byte) { t.Fatalf("junk %q", line) })
 		for _, want := range bodies {
 			if framing() == Newline {
 				want = strings.NewReplacer("\n", " ", "\r", " ").Replace(want)

@@ -2,44 +2,45 @@ package frame
 
 import (
 	"bytes"
+	"io"
 	"strconv"
 	"strings"
 )
 
 const (
-	maxHeader  = 512     // bytes of a header line
-	maxHeaders = 16      // lines of one block
-	maxLength  = 1 << 40 // a larger Content-Length is a mistake, not a size
-	lengthName = "content-length"
+	maxHeaderBytes = 512     // of a header line
+	maxHeaders     = 16      // lines of one block
+	maxLength      = 1 << 40 // a larger Content-Length is an error
+	lengthName     = "content-length"
 )
 
-// block is the headers before a message, as far as they were read.
-type block struct {
-	lines  int
-	length int64
-	known  bool // length was given
+// headerBlock is the headers before a message, as far as they were read.
+type headerBlock struct {
+	lines     int
+	length    int64
+	hasLength bool
 }
 
-// add takes a line into the block, or says that it is no part of one. Only a Content-… header
-// opens a block: programs print many lines that look like a header.
-func (b *block) add(line []byte) bool {
-	name, value, ok := header(line)
+// addLine adds a line to the block, and returns false if it is not part of one. Only a Content-… header starts a block:
+// children print many lines that look like a header.
+func (b *headerBlock) addLine(line []byte) bool {
+	name, value, ok := splitHeader(line)
 	if !ok || b.lines == maxHeaders || (b.lines == 0 && !strings.HasPrefix(name, "content-")) {
 		return false
 	}
 	if name == lengthName {
-		n, ok := length(value)
-		if !ok || (b.known && n != b.length) {
+		n, err := strconv.ParseUint(value, 10, 63)
+		if err != nil || n > maxLength || (b.hasLength && int64(n) != b.length) {
 			return false
 		}
-		b.length, b.known = n, true
+		b.length, b.hasLength = int64(n), true
 	}
 	b.lines++
 	return true
 }
 
-// header splits "Name: value"; the name comes in lower case.
-func header(line []byte) (name, value string, ok bool) {
+// splitHeader splits "Name: value"; the name is returned in lower case.
+func splitHeader(line []byte) (name, value string, ok bool) {
 	n, v, ok := bytes.Cut(line, []byte(":"))
 	n = bytes.TrimRight(n, " \t")
 	if !ok || len(n) == 0 || len(n) > 64 {
@@ -54,23 +55,61 @@ func header(line []byte) (name, value string, ok bool) {
 	return strings.ToLower(string(n)), string(bytes.TrimSpace(v)), true
 }
 
-func length(value string) (int64, bool) {
-	n, err := strconv.ParseUint(value, 10, 63)
-	return int64(n), err == nil && n <= maxLength
-}
-
-// glued finds a Content-Length header at the end of a line that began as something else. That
-// is how a header looks to a reader that lost count: a body in that framing ends without a line
-// end. No JSON text ends in a number after a colon, so nothing is taken from one by mistake.
-func glued(line []byte) (before []byte, b block) {
+// cutTrailingHeader finds a Content-Length header at the end of a line that starts with something else. A reader that
+// lost count sees headers like that, since a body in that framing does not end with a line end. No JSON text ends with a
+// number after a colon, so no message is mistaken for one.
+func cutTrailingHeader(line []byte) (before []byte, b headerBlock) {
 	for i := len(line) - len(lengthName); i >= max(0, len(line)-2*len(lengthName)-24); i-- {
 		if !strings.EqualFold(string(line[i:i+len(lengthName)]), lengthName) {
 			continue
 		}
-		if !b.add(line[i:]) {
+		if !b.addLine(line[i:]) {
 			break
 		}
 		return trimEnd(line[:i]), b
 	}
-	return line, block{}
+	return line, headerBlock{}
+}
+
+// readAhead is as much as a pipe returns in one read. A message that fits is copied once, to its size.
+const readAhead = 64 << 10
+
+// buffer is the read-ahead buffer of a Reader.
+type buffer struct {
+	from       io.Reader
+	buf        []byte
+	start, end int
+	err        error // of from; returned once the buffered bytes are used up
+}
+
+// window is what was read and not yet skipped. It is valid until the next call of fill.
+func (s *buffer) window() []byte { return s.buf[s.start:s.end] }
+
+func (s *buffer) skip(n int) { s.start += n }
+
+// isFull reports whether nothing can be added to the window.
+func (s *buffer) isFull() bool { return s.end-s.start == len(s.buf) }
+
+// fill adds at least one byte to a window that is not full.
+func (s *buffer) fill() error {
+	if s.err != nil {
+		return s.err
+	}
+	if s.start == s.end || s.end == len(s.buf) {
+		s.end = copy(s.buf, s.window())
+		s.start = 0
+	}
+	for range 100 {
+		n, err := s.from.Read(s.buf[s.end:])
+		s.end += n
+		s.err = err
+		if n > 0 {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+	s.err = io.ErrNoProgress
+	return s.err
 }

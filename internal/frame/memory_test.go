@@ -9,15 +9,15 @@ import (
 	"testing"
 )
 
-// meter repeats text for so many bytes, and watches the heap while it is read.
-type meter struct {
+// heapMeter repeats text for left bytes, and measures the heap while it is read.
+type heapMeter struct {
 	text []byte
 	left int64
-	used int64 // since the last look
+	used int64 // since the last measurement
 	peak uint64
 }
 
-func (m *meter) Read(p []byte) (int, error) {
+func (m *heapMeter) Read(p []byte) (int, error) {
 	if m.left <= 0 {
 		return 0, io.EOF
 	}
@@ -29,74 +29,74 @@ func (m *meter) Read(p []byte) (int, error) {
 	}
 	if m.used += int64(n); m.used > 1<<20 {
 		m.used = 0
-		m.look()
+		m.measure()
 	}
 	return n, nil
 }
 
-func (m *meter) look() {
+func (m *heapMeter) measure() {
 	var s runtime.MemStats
 	runtime.ReadMemStats(&s)
 	m.peak = max(m.peak, s.HeapAlloc)
 }
 
-func heap() uint64 {
+func heapInUse() uint64 {
 	runtime.GC()
 	var s runtime.MemStats
 	runtime.ReadMemStats(&s)
 	return s.HeapAlloc
 }
 
-// A line without an end: 256 MiB of it, at a cap of 8 MiB.
-func TestEndlessLineHoldsTheCap(t *testing.T) {
+// An endless line, 256 MiB of it, at a limit of 8 MiB.
+func TestEndlessLineStaysInLimit(t *testing.T) {
 	const limit = 8 << 20
-	defer debug.SetGCPercent(debug.SetGCPercent(5)) // so that the heap is what is held
-	before := heap()
-	m := &meter{text: bytes.Repeat([]byte("["), 64<<10), left: 256 << 20}
+	defer debug.SetGCPercent(debug.SetGCPercent(5)) // so that the heap is what is in use
+	before := heapInUse()
+	m := &heapMeter{text: bytes.Repeat([]byte("["), 64<<10), left: 256 << 20}
 	r := NewReader(m, limit, nil)
 	_, err := r.Next()
-	if big, ok := errors.AsType[*TooLarge](err); !ok || big.Size != impatience*limit {
+	if big, ok := errors.AsType[*TooLargeError](err); !ok || big.Size != skipFactor*limit {
 		t.Fatalf("got %v", err)
 	}
-	if read := 256<<20 - m.left; read > impatience*limit+ahead {
-		t.Errorf("it took %d bytes to say so", read)
+	if read := 256<<20 - m.left; read > skipFactor*limit+readAhead {
+		t.Errorf("reported only after %d bytes", read)
 	}
 	if _, err := r.Next(); !errors.Is(err, io.EOF) {
 		t.Errorf("got %v", err)
 	}
 	if peak := int64(m.peak - before); peak > limit+limit/4 {
-		t.Errorf("held %d bytes at a cap of %d", peak, limit)
+		t.Errorf("%d bytes in use at a limit of %d", peak, limit)
 	}
-	if now := int64(heap() - before); now > 1<<20 {
-		t.Errorf("%d bytes are still held", now)
+	if now := int64(heapInUse() - before); now > 1<<20 {
+		t.Errorf("%d bytes are still in use", now)
 	}
 	runtime.KeepAlive(r)
 }
 
-func TestLargeMessageIsThereAtMostTwice(t *testing.T) {
+func TestLargeMessagePeak(t *testing.T) {
 	const size = 20 << 20
 	defer debug.SetGCPercent(debug.SetGCPercent(5))
-	before := heap()
+	before := heapInUse()
 	s := spool{limit: 64 << 20}
 	piece := bytes.Repeat([]byte("x"), 64<<10)
 	for range size / len(piece) {
-		s.add(piece)
+		s.addBytes(piece)
 	}
-	held := s.held
-	text, err := s.text()
+	held := s.capacity
+	text, err := s.join(size)
 	if err != nil || len(text) != size {
 		t.Fatalf("%d bytes, %v", len(text), err)
 	}
 	if peak := held + int64(cap(text)); peak > size*5/2 {
 		t.Errorf("%d bytes at the peak", peak)
 	}
-	if now := int64(heap() - before); now > size+size/8 {
-		t.Errorf("%d bytes are held for a message of %d", now, size)
+	if now := int64(heapInUse() - before); now > size+size/8 {
+		t.Errorf("%d bytes in use for a message of %d", now, size)
 	}
 	runtime.KeepAlive(text)
 }
 
-func TestSmallMessagesCostTheirSize(t *testing.T) {
+func TestSmallMessageAllocations(t *testing.T) {
 	const n, size = 10_000, 200
 	line := append(bytes.Repeat([]byte("["), size), '\n')
 	r := NewReader(bytes.NewReader(bytes.Repeat(line, n+1)), 1<<20, nil)

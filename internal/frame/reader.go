@@ -10,194 +10,188 @@ import (
 	"github.com/ctxgate/ctxgate/internal/membudget"
 )
 
-// maxJunk is how much of a line that is no message is worth showing.
+// maxJunk is how much of a line that is not a message is reported.
 const maxJunk = 256
 
-var bom = []byte("\xef\xbb\xbf")
+var byteOrderMark = []byte("\xef\xbb\xbf")
 
-// Reader gives the messages of a stream. Next is for one goroutine; Framing is for any.
+// Reader reads the messages of a stream. Next is for one goroutine; Framing is for any.
 type Reader struct {
-	source
-	limit   int64
-	junk    func(line []byte)
-	framing atomic.Uint32
-	settled bool  // the framing was decided, by the first thing that was no junk
-	block   block // of headers, being read
-	rest    int64 // of an oversized message, still to be skipped; -1 is up to the line's end
-	memory  *membudget.Scope
-	charged int64 // what memory holds for the last message
+	buffer
+	limit     int64
+	onJunk    func(line []byte)
+	framing   atomic.Uint32
+	isDecided bool // the framing is known, from the first line that was not junk
+	headers   headerBlock
+	skipBytes int64 // what remains of an oversized message; -1 is up to the end of the line
+	memory    *membudget.Scope
+	charged   int64 // what memory holds for the last message
 }
 
-// NewReader reads messages of at most maxFrame bytes from r. Lines that are none (banners,
-// logs) go to junk, the first 256 bytes of each, valid during the call; junk may be nil.
-func NewReader(r io.Reader, maxFrame int64, junk func(line []byte)) *Reader {
-	if junk == nil {
-		junk = func([]byte) {}
+// NewReader reads messages of at most maxFrame bytes from r. onJunk gets lines that are not messages (banners, logs), the
+// first 256 bytes of each, valid during the call; it may be nil.
+func NewReader(r io.Reader, maxFrame int64, onJunk func(line []byte)) *Reader {
+	if onJunk == nil {
+		onJunk = func([]byte) {}
 	}
-	return &Reader{source: source{from: r, buf: make([]byte, ahead)}, limit: maxFrame, junk: junk}
+	return &Reader{buffer: buffer{from: r, buf: make([]byte, readAhead)}, limit: maxFrame, onJunk: onJunk}
 }
 
-// Charge takes the memory of messages that are longer than the read-ahead buffer from a scope. The
-// caller of Next gives back what Charged says. It is called before the first Next.
-func (r *Reader) Charge(to *membudget.Scope) { r.memory = to }
+// ChargeTo charges messages that are longer than the read-ahead buffer to a scope. The caller of Next frees ChargedBytes.
+// It is called before the first Next.
+func (r *Reader) ChargeTo(scope *membudget.Scope) { r.memory = scope }
 
-// Charged is what the scope holds for the message that Next gave last.
-func (r *Reader) Charged() int64 { return r.charged }
+// ChargedBytes is what the scope holds for the message that Next returned last.
+func (r *Reader) ChargedBytes() int64 { return r.charged }
 
-// SetLimit changes the size of the largest message. It is for who calls Next, between two calls.
+// SetLimit changes the size of the largest message, between two calls of Next.
 func (r *Reader) SetLimit(maxFrame int64) { r.limit = maxFrame }
 
-// Framing is what the peer was found to speak; Newline until it has said otherwise.
+// Framing is the framing that the peer uses; Newline until it has sent something else.
 func (r *Reader) Framing() Framing { return Framing(r.framing.Load()) }
 
-// Next gives the next message, as bytes that are the caller's own. One over the limit comes as
-// *TooLarge once it is over, or once four times the limit went by; the next call goes on after
-// it. Any other error is the stream's, and stays.
+// Next returns the next message, in a buffer of its own. A message over the limit is returned as *TooLargeError when it
+// ends, or after four times the limit; the next call continues after it. Any other error is the stream's and permanent.
 func (r *Reader) Next() ([]byte, error) {
 	r.charged = 0
 	for {
-		if err := r.skipRest(); err != nil {
+		if err := r.skipOversized(); err != nil {
 			return nil, err
 		}
-		c, err := r.first()
+		c, err := r.firstByte()
 		if err != nil {
 			return nil, err
 		}
 		switch c {
 		case '\n':
-			if n, ok := r.endBlock(); ok {
-				return r.body(n)
+			if n, ok := r.endHeaders(); ok {
+				return r.readBody(n)
 			}
 		case '{', '[':
-			return r.message()
+			// In Content-Length framing too: a peer may forget a header.
+			r.isDecided = true
+			r.headers = headerBlock{}
+			text, err := r.readLine(r.limit)
+			if big, ok := errors.AsType[*TooLargeError](err); ok {
+				r.findTrailingHeader(big.Tail)
+				return nil, err
+			}
+			return r.findTrailingHeader(text), err
 		default:
-			if err := r.other(); err != nil {
+			if err := r.readOther(); err != nil {
 				return nil, err
 			}
 		}
 	}
 }
 
-// first passes over blanks, and a byte order mark at a line's start, to the first byte that says
-// what the line is. Only the end of a blank line is taken; any other byte is left to be read.
-func (r *Reader) first() (byte, error) {
+// firstByte skips blanks, and a byte order mark at the start of a line, and returns the byte that tells what the line is.
+// Only the end of a blank line is consumed.
+func (r *Reader) firstByte() (byte, error) {
 	for atStart := true; ; atStart = false {
 		if r.start == r.end {
-			if err := r.more(); err != nil {
+			if err := r.fill(); err != nil {
 				return 0, err
 			}
 		}
 		switch c := r.buf[r.start]; {
 		case c == ' ' || c == '\t' || c == '\r':
-			r.take(1)
+			r.skip(1)
 		case c == '\n':
-			r.take(1)
+			r.skip(1)
 			return c, nil
-		case c == bom[0] && atStart && r.hasBOM():
-			r.take(len(bom))
+		case c == byteOrderMark[0] && atStart && r.hasByteOrderMark():
+			r.skip(len(byteOrderMark))
 		default:
 			return c, nil
 		}
 	}
 }
 
-func (r *Reader) hasBOM() bool {
-	for len(r.window()) < len(bom) && bytes.HasPrefix(bom, r.window()) {
-		if r.more() != nil {
+func (r *Reader) hasByteOrderMark() bool {
+	for len(r.window()) < len(byteOrderMark) && bytes.HasPrefix(byteOrderMark, r.window()) {
+		if r.fill() != nil {
 			return false
 		}
 	}
-	return bytes.HasPrefix(r.window(), bom)
+	return bytes.HasPrefix(r.window(), byteOrderMark)
 }
 
-// message is a line that begins like JSON. In Content-Length framing too: a peer that forgets a
-// header is better understood than lost.
-func (r *Reader) message() ([]byte, error) {
-	r.settled = true
-	r.block = block{}
-	text, err := r.line(r.limit)
-	if big, ok := errors.AsType[*TooLarge](err); ok {
-		r.recount(big.Tail)
-		return nil, err
-	}
-	return r.recount(text), err
-}
-
-// recount looks for a header at the end of a line that was none, in the framing where it would
-// otherwise be lost, and every message after it. What comes before the header is returned.
-func (r *Reader) recount(line []byte) []byte {
-	if r.Framing() == ContentLength && r.rest == 0 {
-		line, r.block = glued(line)
+// findTrailingHeader looks for a header at the end of a line, in Content-Length framing, where it and every message after
+// it would otherwise be lost. It returns what comes before the header.
+func (r *Reader) findTrailingHeader(line []byte) []byte {
+	if r.Framing() == ContentLength && r.skipBytes == 0 {
+		line, r.headers = cutTrailingHeader(line)
 	}
 	return line
 }
 
-// other is a line that is no message: a header, or junk.
-func (r *Reader) other() error {
-	line, err := r.line(maxHeader)
+// readOther reads a line that is not a message: a header, or junk.
+func (r *Reader) readOther() error {
+	line, err := r.readLine(maxHeaderBytes)
 	end := line
-	if big, ok := errors.AsType[*TooLarge](err); ok {
+	if big, ok := errors.AsType[*TooLargeError](err); ok {
 		line, end = big.Head, big.Tail
 	} else if err != nil {
 		return err
-	} else if (!r.settled || r.Framing() == ContentLength) && r.block.add(line) {
+	} else if (!r.isDecided || r.Framing() == ContentLength) && r.headers.addLine(line) {
 		return nil
 	}
-	r.block = block{}
-	r.recount(end)
-	r.junk(line[:min(maxJunk, len(line))])
+	r.headers = headerBlock{}
+	r.findTrailingHeader(end)
+	r.onJunk(line[:min(maxJunk, len(line))])
 	return nil
 }
 
-// endBlock is at a blank line: if it ends a block of headers, n bytes of message follow.
-func (r *Reader) endBlock() (n int64, ok bool) {
-	b := r.block
-	r.block = block{}
-	if !b.known {
+// endHeaders is called at a blank line: if it ends a block of headers, n bytes of message follow.
+func (r *Reader) endHeaders() (n int64, ok bool) {
+	b := r.headers
+	r.headers = headerBlock{}
+	if !b.hasLength {
 		return 0, false
 	}
-	r.settled = true
+	r.isDecided = true
 	r.framing.Store(uint32(ContentLength))
 	return b.length, b.length > 0
 }
 
-// body is exactly n bytes.
-func (r *Reader) body(n int64) ([]byte, error) {
-	if n > r.limit || n > ahead {
-		return r.spooled(n, r.limit)
+// readBody reads exactly n bytes.
+func (r *Reader) readBody(n int64) ([]byte, error) {
+	if n > r.limit || n > readAhead {
+		return r.readLong(n, r.limit)
 	}
 	for int64(len(r.window())) < n {
-		if err := r.more(); err != nil {
-			return nil, r.broken(err)
+		if err := r.fill(); err != nil {
+			return nil, r.unexpectedEnd(err)
 		}
 	}
 	text := bytes.Clone(r.window()[:n])
-	r.take(int(n))
+	r.skip(int(n))
 	return text, nil
 }
 
-// broken is the end of the stream inside a counted message.
-func (r *Reader) broken(err error) error {
-	r.take(len(r.window()))
+// unexpectedEnd is the error for a stream that ends inside a body.
+func (r *Reader) unexpectedEnd(err error) error {
+	r.skip(len(r.window()))
 	if errors.Is(err, io.EOF) {
 		r.err = io.ErrUnexpectedEOF
 	}
 	return r.err
 }
 
-// line is the rest of the line, without its end. It is its own copy.
-func (r *Reader) line(limit int64) ([]byte, error) {
+// readLine reads the rest of the line, without its end, into a buffer of its own.
+func (r *Reader) readLine(limit int64) ([]byte, error) {
 	for seen := 0; ; {
 		w := r.window()
 		if i := bytes.IndexByte(w[seen:], '\n'); i >= 0 && int64(seen+i) <= limit {
-			r.take(seen + i + 1)
+			r.skip(seen + i + 1)
 			return bytes.Clone(trimEnd(w[:seen+i])), nil
-		} else if seen = len(w); i >= 0 || r.full() || int64(seen) > limit {
-			return r.spooled(-1, limit)
+		} else if seen = len(w); i >= 0 || r.isFull() || int64(seen) > limit {
+			return r.readLong(-1, limit)
 		}
-		if err := r.more(); errors.Is(err, io.EOF) {
+		if err := r.fill(); errors.Is(err, io.EOF) {
 			text := bytes.Clone(trimEnd(r.window()))
-			r.take(len(r.window()))
+			r.skip(len(r.window()))
 			return text, nil
 		} else if err != nil {
 			return nil, err
@@ -205,43 +199,58 @@ func (r *Reader) line(limit int64) ([]byte, error) {
 	}
 }
 
-// spooled is what does not fit the buffer or the limit: n bytes, or with -1 the rest of the line.
-func (r *Reader) spooled(n, limit int64) ([]byte, error) {
+// readLong reads a message that does not fit the buffer or the limit: n bytes, or with -1 the rest of the line.
+func (r *Reader) readLong(n, limit int64) ([]byte, error) {
 	s := spool{limit: limit, charge: membudget.Charge{Scope: r.memory}}
 	defer func() { r.charged = s.charge.Bytes }()
 	if n > limit {
-		s.drop() // so much is known before the first byte
+		s.dropPieces() // it is known to be too large before the first byte
 	} else if n >= 0 {
 		s.limit = n // no piece need be larger
 	}
-	for enough := patience(limit); ; {
-		part, after, ended := r.part(n, s.size)
-		if room := enough - s.size; int64(len(part)) >= room {
+	// The sender may never end an oversized message: it is reported after maxSkip bytes, and the rest is skipped.
+	maxSkip := int64(math.MaxInt64)
+	if limit <= math.MaxInt64/skipFactor {
+		maxSkip = skipFactor * max(limit, 1)
+	}
+	for {
+		part, after, ended := r.nextPart(n, s.size)
+		if room := maxSkip - s.size; int64(len(part)) >= room {
 			part, after, ended = part[:room], 0, false
 		}
-		s.add(part)
-		r.take(len(part) + after)
+		s.addBytes(part)
+		r.skip(len(part) + after)
 		switch {
 		case ended && n < 0:
-			text, err := s.text()
+			text, err := s.join(s.size)
 			return trimEnd(text), err
 		case ended:
-			return s.counted(n)
-		case s.size == enough:
-			if r.rest = -1; n >= 0 {
-				r.rest = n - s.size
+			return s.join(n)
+		case s.size == maxSkip:
+			if r.skipBytes = -1; n >= 0 {
+				r.skipBytes = n - s.size
 			}
-			return s.counted(max(n, s.size))
+			return s.join(max(n, s.size))
 		}
-		if err := r.more(); err != nil {
-			return r.cutShort(&s, n, err)
+		err := r.fill()
+		switch { // the stream may end inside the message; a line may well end there
+		case err == nil:
+		case s.isOver:
+			return s.join(max(n, s.size))
+		case n >= 0:
+			return nil, r.unexpectedEnd(err)
+		case errors.Is(err, io.EOF):
+			text, err := s.join(s.size)
+			return trimEnd(text), err
+		default:
+			return nil, err
 		}
 	}
 }
 
-// part is what the window holds of a message of which got bytes were taken, and what stands
-// between it and the next.
-func (r *Reader) part(n, got int64) (part []byte, after int, ended bool) {
+// nextPart is what the window holds of a message of which got bytes were read, and how many bytes separate it from the
+// next.
+func (r *Reader) nextPart(n, got int64) (part []byte, after int, ended bool) {
 	w := r.window()
 	if n >= 0 {
 		part = w[:min(int64(len(w)), n-got)]
@@ -253,47 +262,25 @@ func (r *Reader) part(n, got int64) (part []byte, after int, ended bool) {
 	return w, 0, false
 }
 
-// cutShort is the end of the stream inside a long message. A line may well end there.
-func (r *Reader) cutShort(s *spool, n int64, err error) ([]byte, error) {
-	switch {
-	case s.over:
-		return s.counted(max(n, s.size))
-	case n >= 0:
-		return nil, r.broken(err)
-	case errors.Is(err, io.EOF):
-		text, err := s.text()
-		return trimEnd(text), err
-	}
-	return nil, err
-}
-
-// patience bounds the wait for the end of an oversized message: its sender may never end it.
-func patience(limit int64) int64 {
-	if limit > math.MaxInt64/impatience {
-		return math.MaxInt64
-	}
-	return impatience * max(limit, 1)
-}
-
-// skipRest passes over what remains of an oversized message that was already said.
-func (r *Reader) skipRest() error {
-	for r.rest != 0 {
+// skipOversized skips what remains of an oversized message that was already reported.
+func (r *Reader) skipOversized() error {
+	for r.skipBytes != 0 {
 		w := r.window()
-		if i := bytes.IndexByte(w, '\n'); r.rest < 0 && i >= 0 {
-			r.take(i + 1)
-			r.rest = 0
+		if i := bytes.IndexByte(w, '\n'); r.skipBytes < 0 && i >= 0 {
+			r.skip(i + 1)
+			r.skipBytes = 0
 			return nil
 		}
 		n := len(w)
-		if r.rest > 0 {
-			n = int(min(int64(n), r.rest))
-			r.rest -= int64(n)
+		if r.skipBytes > 0 {
+			n = int(min(int64(n), r.skipBytes))
+			r.skipBytes -= int64(n)
 		}
-		r.take(n)
-		if r.rest == 0 {
+		r.skip(n)
+		if r.skipBytes == 0 {
 			return nil
 		}
-		if err := r.more(); err != nil {
+		if err := r.fill(); err != nil {
 			return err
 		}
 	}

@@ -10,12 +10,12 @@ import (
 	"testing/iotest"
 )
 
-// events is all that a Reader says, as text.
-func events(r io.Reader, limit int64) (out []string, framing Framing) {
+// readAll reads everything and returns the results as text.
+func readAll(r io.Reader, limit int64) (out []string, framing Framing) {
 	rd := NewReader(r, limit, func(line []byte) { out = append(out, fmt.Sprintf("junk %q", line)) })
 	for {
 		text, err := rd.Next()
-		big, ok := errors.AsType[*TooLarge](err)
+		big, ok := errors.AsType[*TooLargeError](err)
 		switch {
 		case ok:
 			out = append(out, fmt.Sprintf("large %d %q %q", big.Size, big.Head, big.Tail))
@@ -57,7 +57,7 @@ func TestNext(t *testing.T) {
 		"empty body":           {"Content-Length: 0\r\n\r\nContent-Length: 2\r\n\r\n{}", []string{`{}`}},
 		"no header":            {"Content-Length: 2\r\n\r\n{}\n{\"x\":1}\nContent-Length: 2\n\n[]", []string{`{}`, `{"x":1}`, `[]`}},
 		"no blank line":        {"Content-Length: 9\n{}\n{}\n", []string{`{}`, `{}`}},
-		"settled on lines":     {"{}\nContent-Length: 2\n\n[]\n", []string{`{}`, `junk "Content-Length: 2"`, `[]`}},
+		"decided on lines":     {"{}\nContent-Length: 2\n\n[]\n", []string{`{}`, `junk "Content-Length: 2"`, `[]`}},
 		"garbage length first": {"Content-Length: -1\r\n\r\n{}\n", []string{`junk "Content-Length: -1"`, `{}`}},
 		"garbage length": {"Content-Length: 2\n\n{}Content-Length: 0x9\n\n{}Content-Length: 2\n\n[]Content-Length: 2\n\n{}",
 			[]string{`{}`, `junk "Content-Length: 0x9"`, `{}`, `[]`, `{}`}},
@@ -77,10 +77,10 @@ func TestNext(t *testing.T) {
 			c.want = append(c.want, "EOF")
 		}
 		for way, r := range map[string]io.Reader{
-			"at once": strings.NewReader(c.in), "by bytes": iotest.OneByteReader(strings.NewReader(c.in)),
-			"with the error": iotest.DataErrReader(strings.NewReader(c.in)),
+			"one read": strings.NewReader(c.in), "single bytes": iotest.OneByteReader(strings.NewReader(c.in)),
+			"data with the error": iotest.DataErrReader(strings.NewReader(c.in)),
 		} {
-			got, _ := events(r, 1<<10)
+			got, _ := readAll(r, 1<<10)
 			if strings.Join(got, "\n") != strings.Join(c.want, "\n") {
 				t.Errorf("%s, %s:\n got %q\nwant %q", name, way, got, c.want)
 			}
@@ -94,7 +94,7 @@ func TestFraming(t *testing.T) {
 		"Content-Length: 2\n\n{}": ContentLength, "Content-Length: 2\n\n{}\n{}\n": ContentLength,
 		"{}\nContent-Length: 2\n\n{}": Newline,
 	} {
-		if _, got := events(strings.NewReader(in), 100); got != want {
+		if _, got := readAll(strings.NewReader(in), 100); got != want {
 			t.Errorf("%q: %v, want %v", in, got, want)
 		}
 	}
@@ -106,36 +106,36 @@ func TestTooLarge(t *testing.T) {
 		return `{"id":7,` + strings.Repeat("x", n-16) + `,"id":9}`
 	}
 	large := func(size int, text string) string {
-		return fmt.Sprintf("large %d %q %q", size, text[:ends], text[len(text)-ends:])
+		return fmt.Sprintf("large %d %q %q", size, text[:endBytes], text[len(text)-endBytes:])
 	}
-	const enough = impatience * limit
+	const reportAt = skipFactor * limit
 	for name, c := range map[string]struct {
 		in   string
 		want []string
 	}{
-		"at the limit":      {line(limit) + "\n", []string{line(limit)}},
-		"one over":          {line(limit+1) + "\n{}\n", []string{large(limit+1, line(limit+1)), `{}`}},
-		"at the end":        {line(limit + 1), []string{large(limit+1, line(limit+1))}},
-		"just patient":      {line(enough-1) + "\n{}\n", []string{large(enough-1, line(enough-1)), `{}`}},
-		"just impatient":    {line(enough) + "\n{}\n", []string{large(enough, line(enough)), `{}`}},
-		"impatient":         {line(9*limit) + "\n{}\n", []string{large(enough, line(9 * limit)[:enough]), `{}`}},
-		"impatient, no end": {line(9 * limit), []string{large(enough, line(9 * limit)[:enough])}},
+		"at the limit":            {line(limit) + "\n", []string{line(limit)}},
+		"one over":                {line(limit+1) + "\n{}\n", []string{large(limit+1, line(limit+1)), `{}`}},
+		"at the end":              {line(limit + 1), []string{large(limit+1, line(limit+1))}},
+		"just before the report":  {line(reportAt-1) + "\n{}\n", []string{large(reportAt-1, line(reportAt-1)), `{}`}},
+		"exactly at the report":   {line(reportAt) + "\n{}\n", []string{large(reportAt, line(reportAt)), `{}`}},
+		"reported before its end": {line(9*limit) + "\n{}\n", []string{large(reportAt, line(9 * limit)[:reportAt]), `{}`}},
+		"reported, no end":        {line(9 * limit), []string{large(reportAt, line(9 * limit)[:reportAt])}},
 
 		"counted": {fmt.Sprintf("Content-Length: %d\n\n%sContent-Length: 2\n\n{}", limit+1, line(limit+1)),
 			[]string{large(limit+1, line(limit+1)), `{}`}},
-		"counted, impatient": {fmt.Sprintf("Content-Length: %d\n\n%sContent-Length: 2\n\n{}", 9*limit, line(9*limit)),
-			[]string{large(9*limit, line(9 * limit)[:enough]), `{}`}},
-		"counted, exactly impatient": {fmt.Sprintf("Content-Length: %d\n\n%sContent-Length: 2\n\n{}", enough, line(enough)),
-			[]string{large(enough, line(enough)), `{}`}},
+		"counted, reported before its end": {fmt.Sprintf("Content-Length: %d\n\n%sContent-Length: 2\n\n{}", 9*limit, line(9*limit)),
+			[]string{large(9*limit, line(9 * limit)[:reportAt]), `{}`}},
+		"counted, exactly at the report": {fmt.Sprintf("Content-Length: %d\n\n%sContent-Length: 2\n\n{}", reportAt, line(reportAt)),
+			[]string{large(reportAt, line(reportAt)), `{}`}},
 		"counted, cut short": {fmt.Sprintf("Content-Length: %d\n\n%s", 3*limit, line(2*limit)),
 			[]string{large(3*limit, line(2*limit))}},
 		"counted, then a line with a header behind it": {"Content-Length: 2\n\n{}" + line(limit+1) + "Content-Length: 2\n\n[]",
 			[]string{`{}`, large(limit+1+17, line(limit+1)+"Content-Length: 2"), `[]`}},
 	} {
 		for way, r := range map[string]io.Reader{
-			"at once": strings.NewReader(c.in), "by bytes": iotest.OneByteReader(strings.NewReader(c.in)),
+			"one read": strings.NewReader(c.in), "single bytes": iotest.OneByteReader(strings.NewReader(c.in)),
 		} {
-			got, _ := events(r, limit)
+			got, _ := readAll(r, limit)
 			if strings.Join(got, "\n") != strings.Join(append(c.want, "EOF"), "\n") {
 				t.Errorf("%s, %s:\n got %.3000q\nwant %.3000q", name, way, got, c.want)
 			}
@@ -143,20 +143,20 @@ func TestTooLarge(t *testing.T) {
 	}
 }
 
-func TestLongJunkIsSaidBeforeItEnds(t *testing.T) {
+func TestLongJunkIsReportedBeforeItEnds(t *testing.T) {
 	in, out := io.Pipe()
-	said := make(chan int, 1)
-	go NewReader(in, 100, func(line []byte) { said <- len(line) }).Next() //nolint:errcheck // ended by the close below
-	_, _ = out.Write(bytes.Repeat([]byte("x"), impatience*maxHeader))
-	if n := <-said; n != maxJunk {
+	reported := make(chan int, 1)
+	go NewReader(in, 100, func(line []byte) { reported <- len(line) }).Next() //nolint:errcheck // ended by the close below
+	_, _ = out.Write(bytes.Repeat([]byte("x"), skipFactor*maxHeaderBytes))
+	if n := <-reported; n != maxJunk {
 		t.Errorf("%d bytes", n)
 	}
 	out.Close()
 }
 
-func TestErrorsStay(t *testing.T) {
+func TestErrorsArePermanent(t *testing.T) {
 	broken := errors.New("broken")
-	for _, in := range []string{"{}\n", "{}\n{\"a", "{}\nContent", "{}\n" + strings.Repeat("[", ahead+1)} {
+	for _, in := range []string{"{}\n", "{}\n{\"a", "{}\nContent", "{}\n" + strings.Repeat("[", readAhead+1)} {
 		r := NewReader(io.MultiReader(strings.NewReader(in), iotest.ErrReader(broken)), 1<<20, nil)
 		if text, err := r.Next(); err != nil || string(text) != "{}" {
 			t.Errorf("got %q, %v", text, err)
@@ -167,17 +167,17 @@ func TestErrorsStay(t *testing.T) {
 			}
 		}
 	}
-	if _, err := NewReader(idle{}, 10, nil).Next(); !errors.Is(err, io.ErrNoProgress) {
+	if _, err := NewReader(emptyReader{}, 10, nil).Next(); !errors.Is(err, io.ErrNoProgress) {
 		t.Errorf("got %v", err)
 	}
 }
 
-type idle struct{}
+type emptyReader struct{}
 
-func (idle) Read([]byte) (int, error) { return 0, nil }
+func (emptyReader) Read([]byte) (int, error) { return 0, nil }
 
-func TestSizes(t *testing.T) {
-	for _, n := range []int{2, ahead - 1, ahead, ahead + 1, smallest + ahead, 5 << 20} {
+func TestMessageSizes(t *testing.T) {
+	for _, n := range []int{2, readAhead - 1, readAhead, readAhead + 1, minPiece + readAhead, 5 << 20} {
 		want := `[` + strings.Repeat("1", n-2) + `]`
 		for _, in := range []string{want + "\n{}\n", fmt.Sprintf("Content-Length: %d\r\n\r\n%sContent-Length: 2\r\n\r\n{}", n, want)} {
 			r := NewReader(strings.NewReader(in), int64(n), nil)
@@ -185,8 +185,8 @@ func TestSizes(t *testing.T) {
 			if err != nil || string(got) != want {
 				t.Fatalf("%d: got %d bytes, %v", n, len(got), err)
 			}
-			if n > ahead && cap(got) > n+n/8 {
-				t.Errorf("%d bytes keep %d", n, cap(got))
+			if n > readAhead && cap(got) > n+n/8 {
+				t.Errorf("a message of %d bytes has a capacity of %d", n, cap(got))
 			}
 			if got, err := r.Next(); err != nil || string(got) != "{}" {
 				t.Errorf("after %d: %q, %v", n, got, err)

@@ -7,40 +7,38 @@ import (
 )
 
 const (
-	smallest = 128 << 10
-	largest  = 4 << 20
-	large    = 16 << 20 // from here on a message is worth a collection of its own
+	minPiece = 128 << 10
+	maxPiece = 4 << 20
+	gcBytes  = 16 << 20 // a message of this size is worth a garbage collection
 )
 
-// spool holds a message that is longer than the read-ahead buffer: in pieces, joined once, so
-// that there are at most two copies and half as much again at a time. Over the limit, the pieces
-// are dropped and only the ends are kept.
+// spool holds a message that is longer than the read-ahead buffer: in pieces, joined once at the end, so that it never
+// takes more than two and a half times its size. Once the message is over the limit, only its ends are kept.
 type spool struct {
-	limit int64
-	size  int64 // all bytes added
-	over  bool
+	limit    int64
+	size     int64 // all bytes added
+	isOver   bool
+	pieces   [][]byte // full ones
+	last     []byte
+	capacity int64 // of pieces and last
 
-	full [][]byte
-	last []byte
-	held int64 // bytes of capacity in full and last
+	head, tail []byte // once it is over the limit
 
-	head, tail []byte // once over
-
-	charge  membudget.Charge // for what is held
-	refused error            // why no more can be held
+	charge   membudget.Charge // for capacity
+	noMemory error            // why the message cannot be held
 }
 
-func (s *spool) add(p []byte) {
+func (s *spool) addBytes(p []byte) {
 	s.size += int64(len(p))
-	if !s.over && s.size > s.limit {
-		s.drop()
+	if !s.isOver && s.size > s.limit {
+		s.dropPieces()
 	}
-	if s.over {
+	if s.isOver {
 		s.keepEnds(p)
 		return
 	}
 	for len(p) > 0 {
-		if len(s.last) == cap(s.last) && !s.grow() {
+		if len(s.last) == cap(s.last) && !s.addPiece() {
 			s.keepEnds(p)
 			return
 		}
@@ -50,76 +48,67 @@ func (s *spool) add(p []byte) {
 	}
 }
 
-// grow makes room for the next piece. It is false where there is no memory for it.
-func (s *spool) grow() bool {
-	next := min(max(s.held/2, smallest), largest, s.limit-s.held)
-	if !s.take(next) {
+// addPiece allocates the next piece. It returns false if there is no memory for it.
+func (s *spool) addPiece() bool {
+	next := min(max(s.capacity/2, minPiece), maxPiece, s.limit-s.capacity)
+	if !s.reserve(next) {
 		return false
 	}
 	if s.last != nil {
-		s.full = append(s.full, s.last)
+		s.pieces = append(s.pieces, s.last)
 	}
 	s.last = make([]byte, 0, next)
-	s.held += next
+	s.capacity += next
 	return true
 }
 
-// take asks for memory. Where there is none, the message is dropped.
-func (s *spool) take(bytes int64) bool {
-	if s.refused = s.charge.Take(bytes); s.refused != nil {
-		s.drop()
+// reserve reserves memory. If there is none, the message is dropped.
+func (s *spool) reserve(bytes int64) bool {
+	if s.noMemory = s.charge.Reserve(bytes); s.noMemory != nil {
+		s.dropPieces()
 	}
-	return s.refused == nil
+	return s.noMemory == nil
 }
 
-// drop gives the memory back as soon as it is known that the message is of no use.
-func (s *spool) drop() {
-	s.over = true
-	for _, p := range s.full {
+// dropPieces frees the memory as soon as the message cannot be returned.
+func (s *spool) dropPieces() {
+	s.isOver = true
+	for _, p := range s.pieces {
 		s.keepEnds(p)
 	}
 	s.keepEnds(s.last)
-	s.full, s.last, s.held = nil, nil, 0
-	s.charge.Keep(0)
+	s.pieces, s.last, s.capacity = nil, nil, 0
+	s.charge.ShrinkTo(0)
 }
 
 func (s *spool) keepEnds(p []byte) {
-	if room := ends - len(s.head); room > 0 {
+	if room := endBytes - len(s.head); room > 0 {
 		s.head = append(s.head, p[:min(room, len(p))]...)
 	}
-	p = p[max(0, len(p)-ends):]
-	if len(s.tail)+len(p) > 2*ends {
-		s.tail = s.tail[:copy(s.tail, s.tail[len(s.tail)-ends:])]
+	p = p[max(0, len(p)-endBytes):]
+	if len(s.tail)+len(p) > 2*endBytes {
+		s.tail = s.tail[:copy(s.tail, s.tail[len(s.tail)-endBytes:])]
 	}
 	s.tail = append(s.tail, p...)
 }
 
-func (s *spool) tooLarge() *TooLarge {
-	return &TooLarge{Size: s.size, Head: s.head, Tail: s.tail[max(0, len(s.tail)-ends):], Err: s.refused}
-}
-
-// text joins the pieces; the spool is empty afterwards.
-func (s *spool) text() ([]byte, error) {
-	if s.over || !s.take(s.size) {
-		return nil, s.tooLarge()
+// join returns the message, or a *TooLargeError of the given size. The spool is empty afterwards.
+func (s *spool) join(size int64) ([]byte, error) {
+	s.size = size
+	if s.isOver || !s.reserve(s.size) {
+		return nil, &TooLargeError{Size: s.size, Head: s.head, Tail: s.tail[max(0, len(s.tail)-endBytes):], Err: s.noMemory}
 	}
 	out := make([]byte, 0, s.size)
-	for _, p := range s.full {
+	for _, p := range s.pieces {
 		out = append(out, p...)
 	}
 	out = append(out, s.last...)
-	s.full, s.last = nil, nil
-	s.charge.Keep(s.size)
-	if s.size >= large {
-		// The pieces are as large as the message. Left to itself, the collector would come only
-		// after as much again; now costs it a few milliseconds.
+	s.pieces, s.last = nil, nil
+	s.charge.ShrinkTo(s.size)
+	if s.size >= gcBytes {
+		// The pieces are as large as the message. By itself the collector would run only after as much again; now it
+		// takes a few milliseconds.
 		runtime.GC()
 	}
 	return out, nil
-}
-
-// counted is text, with the size that the message's header gave.
-func (s *spool) counted(n int64) ([]byte, error) {
-	s.size = n
-	return s.text()
 }

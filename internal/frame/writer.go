@@ -12,48 +12,48 @@ import (
 	"time"
 )
 
-// ErrFull is returned for a message that the peer is not reading fast enough for.
+// ErrFull is returned for a message while the peer does not read fast enough.
 var ErrFull = errors.New("the peer does not read: too much is queued for it")
 
 // ErrClosed is returned for a message after Close.
 var ErrClosed = errors.New("closed for messages")
 
-// shared is how much small messages are gathered to when several are waiting, beside the limits.
-const shared = 16 << 10
+// batchBytes is how much of several small messages is written at once. It is not part of the limits.
+const batchBytes = 16 << 10
 
-// Limits bound what waits for a peer, the message being written included.
+// Limits bound the queue, the message being written included.
 type Limits struct {
 	MaxMessages int   // 64 if zero
 	MaxBytes    int64 // 1 MiB if zero; a larger message may still go alone
 }
 
-// Writer sends messages from one goroutine, so that a peer that stops reading blocks nobody. Its
-// methods are safe for concurrent use.
+// Writer writes messages from one goroutine, so that a peer that stops reading does not block senders. Its methods are
+// safe for concurrent use.
 type Writer struct {
-	out     *bufio.Writer // the goroutine's
+	out     *bufio.Writer // used by the goroutine only
 	limits  Limits
 	framing func() Framing
-	close   func() error
-	ended   chan struct{} // closed when the goroutine is gone
+	closeFn func() error
+	ended   chan struct{} // closed when the goroutine has ended
 
 	mu      sync.Mutex
-	work    *sync.Cond
+	wake    *sync.Cond // the goroutine
 	queue   []message
 	count   int   // messages queued and being written
-	bytes   int64 // theirs
+	bytes   int64 // of those messages
 	closing bool
-	over    bool  // the goroutine takes nothing more
-	err     error // of the write that failed
+	stopped bool  // the goroutine writes nothing more
+	err     error // of the write that failed, if one did
 }
 
 type message struct {
-	parts [][]byte
-	size  int64
-	mark  chan struct{} // no message but a place in the queue: closed when all before it is out
+	parts   [][]byte
+	size    int64
+	flushed chan struct{} // of a Flush, which is no message: closed when everything before it is written
 }
 
-// NewWriter writes to w, which is the Writer's from now on. It asks framing before each message,
-// since a peer may only show how it speaks after the first.
+// NewWriter returns a Writer that owns w. It calls framing before each message, since a peer may show its framing only
+// after the first.
 func NewWriter(w io.WriteCloser, limits Limits, framing func() Framing) *Writer {
 	if limits.MaxMessages == 0 {
 		limits.MaxMessages = 64
@@ -62,16 +62,16 @@ func NewWriter(w io.WriteCloser, limits Limits, framing func() Framing) *Writer 
 		limits.MaxBytes = 1 << 20
 	}
 	wr := &Writer{
-		out: bufio.NewWriterSize(w, shared), limits: limits, framing: framing,
-		close: sync.OnceValue(w.Close), ended: make(chan struct{}),
+		out: bufio.NewWriterSize(w, batchBytes), limits: limits, framing: framing,
+		closeFn: sync.OnceValue(w.Close), ended: make(chan struct{}),
 	}
-	wr.work = sync.NewCond(&wr.mu)
-	go wr.run()
+	wr.wake = sync.NewCond(&wr.mu)
+	go wr.writeQueue()
 	return wr
 }
 
-// Send queues one message, given in parts, and returns at once. Nothing is copied: neither the
-// slice of parts nor their bytes may change from now on.
+// Send queues one message, given in parts, and returns at once. Nothing is copied: the caller must change neither the
+// slice nor its parts afterwards.
 func (w *Writer) Send(parts ...[]byte) error {
 	m := message{parts: parts}
 	for _, p := range parts {
@@ -91,85 +91,86 @@ func (w *Writer) Send(parts ...[]byte) error {
 	}
 	w.count++
 	w.bytes += m.size
-	w.push(m)
+	w.enqueue(m)
 	return nil
 }
 
-func (w *Writer) push(m message) {
+func (w *Writer) enqueue(m message) {
 	w.queue = append(w.queue, m)
-	w.work.Signal()
+	w.wake.Signal()
 }
 
 // Flush waits until everything that was sent so far is written.
 func (w *Writer) Flush(ctx context.Context) error {
-	mark := make(chan struct{})
+	flushed := make(chan struct{})
 	w.mu.Lock()
-	if w.over || w.count == 0 {
+	if w.stopped || w.count == 0 {
 		defer w.mu.Unlock()
 		return w.err
 	}
-	w.push(message{mark: mark})
+	w.enqueue(message{flushed: flushed})
 	w.mu.Unlock()
 	select {
-	case <-mark:
-		return w.failure()
+	case <-flushed:
+		return w.writeError()
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 }
 
-// Close takes no more messages, gives those that are queued so long to be written, and closes
-// what is under the Writer. It returns os.ErrDeadlineExceeded when time was up first.
+// Close accepts no more messages, waits at most timeout until the queue is written, and closes the underlying writer. It
+// returns os.ErrDeadlineExceeded if the queue was not written in time.
 func (w *Writer) Close(timeout time.Duration) error {
 	w.mu.Lock()
 	w.closing = true
-	w.work.Signal()
+	w.wake.Signal()
 	w.mu.Unlock()
 
 	timer := time.NewTimer(timeout)
 	defer timer.Stop()
 	select {
 	case <-w.ended:
-		return errors.Join(w.failure(), w.close())
+		return errors.Join(w.writeError(), w.closeFn())
 	case <-timer.C:
 		// This also ends a write that hangs, and with it the goroutine.
-		return errors.Join(os.ErrDeadlineExceeded, w.close())
+		return errors.Join(os.ErrDeadlineExceeded, w.closeFn())
 	}
 }
 
-func (w *Writer) failure() error {
+func (w *Writer) writeError() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.err
 }
 
-func (w *Writer) run() {
+// writeQueue is the Writer's goroutine.
+func (w *Writer) writeQueue() {
 	defer close(w.ended)
 	for {
-		m, last, ok := w.take()
+		m, isLast, ok := w.dequeue()
 		if !ok {
 			return
 		}
-		err := w.write(m)
-		if err == nil && (last || m.mark != nil) {
+		err := w.writeMessage(m)
+		if err == nil && (isLast || m.flushed != nil) {
 			err = w.out.Flush()
 		}
-		w.done(m, err)
+		w.release(m, err)
 		if err != nil {
 			return
 		}
 	}
 }
 
-// take waits for a message. Last says that none is behind it, so that what is buffered goes out.
-func (w *Writer) take() (m message, last, ok bool) {
+// dequeue waits for a message. isLast says that the queue is empty then, so that the batch is to be flushed.
+func (w *Writer) dequeue() (m message, isLast, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for len(w.queue) == 0 && !w.closing {
-		w.work.Wait()
+		w.wake.Wait()
 	}
 	if len(w.queue) == 0 {
-		w.over = true
+		w.stopped = true
 		return message{}, false, false
 	}
 	m = w.queue[0]
@@ -180,19 +181,19 @@ func (w *Writer) take() (m message, last, ok bool) {
 	return m, w.queue == nil, true
 }
 
-// done gives the room back. After an error nothing more can be written: half a message may be
-// out, and the peer would take the next for its other half.
-func (w *Writer) done(m message, err error) {
+// release frees the queue space of a message. After an error nothing more is written: the peer may have half a message, and
+// would take the next one for its other half.
+func (w *Writer) release(m message, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	waiting := []message{m}
 	if err != nil {
 		waiting = append(waiting, w.queue...)
-		w.err, w.over, w.queue = err, true, nil
+		w.err, w.stopped, w.queue = err, true, nil
 	}
 	for _, m := range waiting {
-		if m.mark != nil {
-			close(m.mark)
+		if m.flushed != nil {
+			close(m.flushed)
 			continue
 		}
 		w.count--
@@ -200,21 +201,21 @@ func (w *Writer) done(m message, err error) {
 	}
 }
 
-func (w *Writer) write(m message) error {
-	if m.mark != nil {
+func (w *Writer) writeMessage(m message) error {
+	if m.flushed != nil {
 		return nil
 	}
-	put, end := w.flat, "\n"
+	writePart, end := w.writeOneLine, "\n"
 	if w.framing() == ContentLength {
 		head := append(w.out.AvailableBuffer(), "Content-Length: "...)
 		head = append(strconv.AppendInt(head, m.size, 10), "\r\n\r\n"...)
 		if _, err := w.out.Write(head); err != nil {
 			return err
 		}
-		put, end = w.raw, ""
+		writePart, end = w.writeRaw, ""
 	}
 	for _, p := range m.parts {
-		if err := put(p); err != nil {
+		if err := writePart(p); err != nil {
 			return err
 		}
 	}
@@ -222,16 +223,15 @@ func (w *Writer) write(m message) error {
 	return err
 }
 
-func (w *Writer) raw(p []byte) error {
+func (w *Writer) writeRaw(p []byte) error {
 	_, err := w.out.Write(p)
 	return err
 }
 
-// flat writes p on one line. A raw line end is white space wherever JSON allows it at all, so a
-// space says the same.
-func (w *Writer) flat(p []byte) error {
+// writeOneLine writes p without line ends. Where JSON allows a raw line end it is white space, so a space means the same.
+func (w *Writer) writeOneLine(p []byte) error {
 	if bytes.IndexByte(p, '\n') < 0 && bytes.IndexByte(p, '\r') < 0 {
-		return w.raw(p)
+		return w.writeRaw(p)
 	}
 	for len(p) > 0 {
 		if w.out.Available() == 0 {
@@ -245,7 +245,7 @@ func (w *Writer) flat(p []byte) error {
 				piece[i] = ' '
 			}
 		}
-		if err := w.raw(piece); err != nil {
+		if err := w.writeRaw(piece); err != nil {
 			return err
 		}
 		p = p[len(piece):]

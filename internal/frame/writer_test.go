@@ -17,22 +17,22 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func lines() Framing   { return Newline }
-func counted() Framing { return ContentLength }
+func newlineFraming() Framing { return Newline }
+func lengthFraming() Framing  { return ContentLength }
 
-// sink keeps what is written; while it is held, a write waits, until a Close fails it.
-type sink struct {
+// recordingSink records what is written. While hold is set, writes block until a Close fails them.
+type recordingSink struct {
 	mu     sync.Mutex
 	got    bytes.Buffer
 	writes int
 	fail   error
-	hold   chan struct{} // nil does not hold
+	hold   chan struct{} // nil does not block
 	closed chan struct{}
 }
 
-func newSink() *sink { return &sink{closed: make(chan struct{})} }
+func newSink() *recordingSink { return &recordingSink{closed: make(chan struct{})} }
 
-func (s *sink) Write(p []byte) (int, error) {
+func (s *recordingSink) Write(p []byte) (int, error) {
 	if s.hold != nil {
 		select {
 		case <-s.hold:
@@ -49,9 +49,9 @@ func (s *sink) Write(p []byte) (int, error) {
 	return s.got.Write(p)
 }
 
-func (s *sink) Close() error { close(s.closed); return nil }
+func (s *recordingSink) Close() error { close(s.closed); return nil }
 
-func (s *sink) String() string {
+func (s *recordingSink) String() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.got.String()
@@ -62,8 +62,8 @@ func TestSend(t *testing.T) {
 		framing func() Framing
 		want    string
 	}{
-		"lines":   {lines, "{\"a\":1}\n{ \"b\" : 2  }\n"},
-		"counted": {counted, "Content-Length: 7\r\n\r\n{\"a\":1}Content-Length: 12\r\n\r\n{\n\"b\" : 2\r\n}"},
+		"lines":   {newlineFraming, "{\"a\":1}\n{ \"b\" : 2  }\n"},
+		"counted": {lengthFraming, "Content-Length: 7\r\n\r\n{\"a\":1}Content-Length: 12\r\n\r\n{\n\"b\" : 2\r\n}"},
 	} {
 		s := newSink()
 		w := NewWriter(s, Limits{}, c.framing)
@@ -91,10 +91,10 @@ func TestSend(t *testing.T) {
 	}
 }
 
-func TestLineEndsAcrossTheBuffer(t *testing.T) {
+func TestLineEndsAcrossBuffers(t *testing.T) {
 	text := "{" + strings.Repeat("\n 1", 30_000) + "\r}"
 	s := newSink()
-	w := NewWriter(s, Limits{}, lines)
+	w := NewWriter(s, Limits{}, newlineFraming)
 	_ = w.Send([]byte(text))
 	if err := w.Close(time.Second); err != nil {
 		t.Fatal(err)
@@ -104,10 +104,10 @@ func TestLineEndsAcrossTheBuffer(t *testing.T) {
 	}
 }
 
-func TestSmallMessagesShareWrites(t *testing.T) {
+func TestSmallMessagesAreBatched(t *testing.T) {
 	s := newSink()
 	s.hold = make(chan struct{})
-	w := NewWriter(s, Limits{}, lines)
+	w := NewWriter(s, Limits{}, newlineFraming)
 	for range 50 {
 		_ = w.Send([]byte("{}"))
 	}
@@ -121,11 +121,11 @@ func TestSmallMessagesShareWrites(t *testing.T) {
 	_ = w.Close(time.Second)
 }
 
-func TestAPeerThatDoesNotRead(t *testing.T) {
+func TestPeerThatDoesNotRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSink()
 		s.hold = make(chan struct{})
-		w := NewWriter(s, Limits{MaxMessages: 3, MaxBytes: 100}, lines)
+		w := NewWriter(s, Limits{MaxMessages: 3, MaxBytes: 100}, newlineFraming)
 		send := func(n int, want error) {
 			t.Helper()
 			if err := w.Send(bytes.Repeat([]byte("x"), n)); !errors.Is(err, want) {
@@ -137,7 +137,7 @@ func TestAPeerThatDoesNotRead(t *testing.T) {
 		s.hold <- struct{}{}
 		synctest.Wait()
 		send(50, nil)
-		synctest.Wait() // it hangs in its write; the others do not share it
+		synctest.Wait() // it blocks in its write, apart from the others
 		send(51, ErrFull)
 		send(49, nil)
 		send(1, nil)
@@ -163,7 +163,7 @@ func TestWriteError(t *testing.T) {
 	broken := errors.New("broken")
 	s := newSink()
 	s.fail = broken
-	w := NewWriter(s, Limits{}, lines)
+	w := NewWriter(s, Limits{}, newlineFraming)
 	if err := w.Send([]byte("{}")); err != nil {
 		t.Error(err)
 	}
@@ -182,14 +182,14 @@ func TestWriteError(t *testing.T) {
 	<-s.closed
 }
 
-// A real pipe that nobody reads: Close must end the write that hangs in the kernel.
-func TestCloseEndsAHangingWrite(t *testing.T) {
+// Close ends a write that blocks in the kernel, on a pipe without a reader.
+func TestCloseEndsBlockedWrite(t *testing.T) {
 	in, out, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer in.Close()
-	w := NewWriter(out, Limits{}, lines)
+	w := NewWriter(out, Limits{}, newlineFraming)
 	_ = w.Send(make([]byte, 900<<10))
 	if err := w.Close(20 * time.Millisecond); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("Close: %v", err)
@@ -197,9 +197,9 @@ func TestCloseEndsAHangingWrite(t *testing.T) {
 	<-w.ended
 }
 
-func TestManySenders(t *testing.T) {
+func TestConcurrentSenders(t *testing.T) {
 	in, out := io.Pipe()
-	w := NewWriter(out, Limits{MaxMessages: 1 << 20, MaxBytes: 1 << 30}, lines)
+	w := NewWriter(out, Limits{MaxMessages: 1 << 20, MaxBytes: 1 << 30}, newlineFraming)
 	const senders, each = 8, 200
 	var all sync.WaitGroup
 	for range senders {

@@ -1,14 +1,13 @@
-// Package linesearch says which lines of a text match a regular expression. The expression comes
-// from somebody who may wish us harm, so its size, the memory and the work of a search are bounded,
-// and a search ends when its context does.
+// Package linesearch finds the lines of a text that match a regular expression. The expression is
+// untrusted, so its size, the memory and the work of a search are bounded, and a search ends when its
+// context does.
 //
-// The syntax and the meaning are those of package regexp ([Compile] takes what regexp.Compile
-// takes, within the bounds), but only "does this line match" is answered. That is what allows the
-// bounds: a [Search] runs the program of regexp/syntax as a deterministic automaton whose states are
-// made when they are first needed and kept in a cache of fixed size. It reads a line in blocks, so a
-// line of any length takes no memory, and it counts every step.
+// Syntax and meaning are those of package regexp ([Compile] accepts what regexp.Compile accepts, within
+// the bounds), but the only answer is whether a line matches. That allows the bounds: a [Matcher] runs
+// the program of regexp/syntax as a lazy DFA with a state cache of fixed size. It reads a line in
+// blocks, so the length of a line takes no memory, and it counts every step.
 //
-// pattern.go checks and compiles an expression; search.go runs it.
+// pattern.go checks and compiles an expression; matcher.go runs it.
 package linesearch
 
 import (
@@ -21,10 +20,10 @@ import (
 	"github.com/ctxgate/ctxgate/fault"
 )
 
-// What an expression may be. Each bound is checked before the work that it bounds is done.
+// The bounds of an expression. Each is checked before the work that it bounds.
 const (
 	maxLength      = 512  // bytes
-	maxInst        = 4096 // instructions of the program, as estimated before repetitions are expanded
+	maxInst        = 4096 // instructions of the program, estimated before repetitions are expanded
 	maxTables      = 64   // classes such as \pL, which are tables of hundreds of ranges
 	maxFoldedSpans = 2    // ranges of a class beyond ASCII under (?i): the parser takes milliseconds for each
 )
@@ -35,15 +34,15 @@ var (
 	errTooLarge = fault.New(fault.BadParams, "pattern is too large: use smaller or fewer counted repetitions such as {0,1000}, fewer classes such as \\pL, and fewer wide ranges under (?i)")
 )
 
-// largeCodes are the reasons for which the parser itself refuses an expression as too large.
-var largeCodes = []syntax.ErrorCode{syntax.ErrInvalidRepeatSize, syntax.ErrNestingDepth, syntax.ErrLarge}
+// tooLargeCodes are the parser's own errors for an expression that is too large.
+var tooLargeCodes = []syntax.ErrorCode{syntax.ErrInvalidRepeatSize, syntax.ErrNestingDepth, syntax.ErrLarge}
 
-// Pattern is a compiled expression. It can be used by many searches at once.
+// Pattern is a compiled expression. It is safe for concurrent use.
 type Pattern struct {
 	inst     []syntax.Inst
 	start    uint16
-	anchored bool   // a match can only begin where the line does
-	bounds   []rune // where classes of characters that are not ASCII begin: within one, all behave alike
+	anchored bool   // a match can only begin at the start of the line
+	bounds   []rune // where classes of non-ASCII characters begin: within one, all characters behave alike
 }
 
 // Compile checks and compiles an expression. Every error is of kind BadParams.
@@ -56,30 +55,30 @@ func Compile(expr string) (*Pattern, error) {
 	}
 	tree, err := syntax.Parse(expr, syntax.Perl)
 	var refused *syntax.Error
-	if errors.As(err, &refused) && slices.Contains(largeCodes, refused.Code) {
+	if errors.As(err, &refused) && slices.Contains(tooLargeCodes, refused.Code) {
 		return nil, errTooLarge
 	}
-	if refused != nil { // the code is one of a few texts, and nothing of the expression
+	if refused != nil { // the code is a fixed text and quotes nothing of the expression
 		return nil, fault.New(fault.BadParams, errSyntax.Public+": "+refused.Code.String())
 	}
 	if err != nil {
 		return nil, errSyntax
 	}
-	if size(tree) > maxInst {
+	if instCount(tree) > maxInst {
 		return nil, errTooLarge
 	}
 	prog, err := syntax.Compile(tree.Simplify())
-	if err != nil || len(prog.Inst) > 2*maxInst { // size is an estimate
+	if err != nil || len(prog.Inst) > 2*maxInst { // instCount is an estimate
 		return nil, errTooLarge
 	}
 	return &Pattern{
-		inst: prog.Inst, start: uint16(prog.Start), bounds: boundsOf(prog.Inst),
+		inst: prog.Inst, start: uint16(prog.Start), bounds: classBounds(prog.Inst),
 		anchored: prog.StartCond()&(syntax.EmptyBeginText|syntax.EmptyBeginLine) != 0, // a line has no line break inside
 	}, nil
 }
 
-// foldedSpans counts what may be ranges of a class that reach beyond ASCII, where any part of an
-// expression ignores case. It may count too many, never too few.
+// foldedSpans counts ranges of a class that may reach beyond ASCII, if any part of the expression
+// ignores case. It may count too many, never too few.
 func foldedSpans(expr string) int {
 	if !foldsCase(expr) {
 		return 0
@@ -93,7 +92,7 @@ func foldedSpans(expr string) int {
 	return spans
 }
 
-// foldsCase says whether there is a group of flags with an i in it.
+// foldsCase says whether a group of flags has an i in it.
 func foldsCase(expr string) bool {
 	for rest := expr; ; {
 		_, after, found := strings.Cut(rest, "(?")
@@ -109,9 +108,9 @@ func foldsCase(expr string) bool {
 	}
 }
 
-// size is how many instructions a tree becomes when its repetitions are expanded, or a little more.
-// It is at most a little over maxInst, however large the tree is.
-func size(re *syntax.Regexp) int {
+// instCount estimates, from above, how many instructions a tree has when its repetitions are expanded.
+// It stops counting above maxInst.
+func instCount(re *syntax.Regexp) int {
 	n := 1
 	switch re.Op { //nolint:exhaustive // the others are one instruction
 	case syntax.OpLiteral:
@@ -122,7 +121,7 @@ func size(re *syntax.Regexp) int {
 		n = len(re.Sub)
 	}
 	for _, sub := range re.Sub {
-		if n += size(sub); n > maxInst {
+		if n += instCount(sub); n > maxInst {
 			return maxInst + 1
 		}
 	}
@@ -132,10 +131,10 @@ func size(re *syntax.Regexp) int {
 	return min(n, maxInst+1)
 }
 
-// boundsOf are the characters where the answer of any instruction changes.
-func boundsOf(inst []syntax.Inst) []rune {
+// classBounds are the characters at which the answer of any instruction changes.
+func classBounds(inst []syntax.Inst) []rune {
 	var out []rune
-	seen := map[*rune]bool{} // an expanded repetition has one class many times
+	seen := map[*rune]bool{} // an expanded repetition repeats one class
 	add := func(low, high rune) { out = append(out, low, high+1) }
 	for i := range inst {
 		switch inst[i].Op { //nolint:exhaustive // the others match no character
@@ -166,9 +165,8 @@ func boundsOf(inst []syntax.Inst) []rune {
 	return slices.Compact(out)
 }
 
-// class is a number that all characters have in common that behave alike in every state. ASCII
-// characters are their own classes; no other has their numbers.
-func (p *Pattern) class(r rune) int32 {
+// classOf numbers the classes of non-ASCII characters: those of one class behave alike in every state.
+func (p *Pattern) classOf(r rune) int32 {
 	at, exact := slices.BinarySearch(p.bounds, r)
 	if exact {
 		at++

@@ -1,36 +1,86 @@
 // Package membudget bounds the memory that the process holds for its callers. One [Budget]
-// serves the whole process; each request, session or server connection has a [Scope], takes
-// bytes from the budget before it allocates them, and gives all of them back at its end.
+// serves the whole process; each request, session or server connection has a [Scope], reserves
+// bytes before it allocates them, and releases all of them at its end.
 //
-// A scope belongs to a caller, and a caller has a share: one caller cannot use up what others
-// need. Scopes of up to [SmallScope] bytes draw on a reserve that larger ones cannot touch, so
-// small calls go on while large ones are refused. What does not fit is refused with a fault of
-// kind Full that says when to come back; nothing that is already held is taken away.
+// A scope belongs to a caller, and each caller has a share, so that one caller cannot use up what
+// others need. Scopes of up to [MaxSmallScope] bytes draw on a reserve that larger ones cannot touch,
+// so small calls go on while large ones are refused. What does not fit is refused with a fault of kind
+// Full that says when to retry; what is already held is never taken away.
 //
-// Path through the files: membudget.go is the budget and its scopes, default.go how large it is
-// where the configuration does not say, machine_*.go how much memory the machine has.
+// membudget.go is the budget and its scopes, memory_*.go the memory of the machine.
 package membudget
 
 import (
 	"context"
+	"fmt"
+	"math"
+	"runtime/debug"
 	"sync"
 	"time"
 
 	"github.com/ctxgate/ctxgate/fault"
+	"github.com/ctxgate/ctxgate/internal/unit"
 )
 
-// SmallScope is the most bytes that a scope may hold and still draw on the reserve for small
+// Config is how much memory the process may hold for its callers.
+type Config struct {
+	// The most memory that requests, replies, lists and messages in flight may hold together; a size. What
+	// does not fit is rejected (HTTP 503, Retry-After). One caller may hold half of it, and a quarter is
+	// reserved for small requests. It also sets Go's memory limit, somewhat higher, unless GOMEMLIMIT is
+	// set. At least 64MiB. Default: a quarter of the machine's memory, at least 256MiB and at most 2GiB.
+	Total unit.Bytes `key:"memory_budget" reload:"restart"`
+}
+
+const (
+	minDefault = 256 << 20
+	maxDefault = 2 << 30
+
+	// MinTotal is the smallest budget that can be configured.
+	MinTotal = 64 << 20
+)
+
+// Validate lists every problem; each text begins with the key it is about.
+func (c Config) Validate() []error {
+	if c.Total != 0 && c.Total < MinTotal {
+		return []error{fmt.Errorf("memory_budget: must be at least %s", unit.Bytes(MinTotal))}
+	}
+	return nil
+}
+
+// Size is the configured budget, or the default for this machine.
+func (c Config) Size() int64 {
+	if c.Total > 0 {
+		return int64(c.Total)
+	}
+	machine, ok := machineMemory()
+	if !ok {
+		return minDefault
+	}
+	return min(max(machine/4, minDefault), maxDefault)
+}
+
+// SetRuntimeLimit sets Go's memory limit to the budget and what the process itself needs. A limit
+// from the environment stays.
+func (c Config) SetRuntimeLimit() {
+	if debug.SetMemoryLimit(-1) == math.MaxInt64 {
+		debug.SetMemoryLimit(runtimeLimit(c.Size()))
+	}
+}
+
+func runtimeLimit(budget int64) int64 { return budget + max(budget/16, 32<<20) }
+
+// MaxSmallScope is the most bytes that a scope may hold and still draw on the reserve for small
 // ones: a body of 256 KiB, and what a request costs beside its body.
-const SmallScope = 256<<10 + 32<<10
+const MaxSmallScope = 256<<10 + 32<<10
 
 // How the budget is divided.
 const (
-	largePart  = 0.75 // of the budget, for all large scopes together; the rest is for small ones alone
-	largeShare = 0.5  // of the budget, for the large scopes of one caller
-	smallShare = 0.25 // of the budget, for the small scopes of one caller
+	largeFraction       = 0.75 // for all large scopes together; the rest is for small ones alone
+	largeCallerFraction = 0.5  // for the large scopes of one caller
+	smallCallerFraction = 0.25 // for the small scopes of one caller
 )
 
-// What a refusal says, and when to come back.
+// What a refusal says, and when to retry.
 const (
 	refusedBudget  = "the gateway has no memory left for this"
 	refusedCaller  = "this caller already holds its share of the gateway's memory"
@@ -57,17 +107,17 @@ type caller struct {
 	scopes       int
 }
 
-// New makes a budget of so many bytes.
+// New makes a budget of total bytes.
 func New(total int64) *Budget {
 	return &Budget{total: total, callers: map[string]*caller{}}
 }
 
-// Stats is what a budget has come to.
+// Stats is the state of a budget.
 type Stats struct {
 	Total   int64 // bytes that may be held
 	Held    int64 // bytes that are held now
-	Callers int   // callers that hold some
-	Refused int64 // requests for bytes that were refused
+	Callers int   // callers with a scope
+	Refused int64 // reservations that were refused
 }
 
 // Stats says what is held now.
@@ -80,18 +130,18 @@ func (b *Budget) Stats() Stats {
 	return Stats{Total: b.total, Held: b.small + b.large, Callers: len(b.callers), Refused: b.refused}
 }
 
-// Scope begins to hold bytes for a caller. It must be released.
+// Scope opens a scope for a caller. It must be released.
 func (b *Budget) Scope(name string) *Scope {
 	if b == nil {
 		return nil
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return &Scope{budget: b, caller: b.enter(name)}
+	return &Scope{budget: b, caller: b.addScope(name)}
 }
 
-// enter counts a scope of a caller; the lock is held.
-func (b *Budget) enter(name string) *caller {
+// addScope counts a scope of a caller; the lock is held.
+func (b *Budget) addScope(name string) *caller {
 	c := b.callers[name]
 	if c == nil {
 		c = &caller{name: name}
@@ -101,15 +151,17 @@ func (b *Budget) enter(name string) *caller {
 	return c
 }
 
-// leave counts a scope less; the lock is held.
-func (b *Budget) leave(c *caller) {
+// removeScope counts a scope less; the lock is held.
+func (b *Budget) removeScope(c *caller) {
 	if c.scopes--; c.scopes == 0 {
 		delete(b.callers, c.name)
 	}
 }
 
-// over says whether so many bytes are more than a part of the budget.
-func (b *Budget) over(bytes int64, part float64) bool { return float64(bytes) > part*float64(b.total) }
+// exceeds says whether bytes are more than a fraction of the budget.
+func (b *Budget) exceeds(bytes int64, fraction float64) bool {
+	return float64(bytes) > fraction*float64(b.total)
+}
 
 // Scope is what one request, session or connection holds. A nil Scope has no bound. It is safe
 // for concurrent use.
@@ -120,8 +172,8 @@ type Scope struct {
 	released bool
 }
 
-// Take reserves n bytes. Call it before they are allocated.
-func (s *Scope) Take(n int64) error {
+// Reserve reserves n bytes. Call it before they are allocated.
+func (s *Scope) Reserve(n int64) error {
 	if s == nil || n <= 0 {
 		return nil
 	}
@@ -129,40 +181,40 @@ func (s *Scope) Take(n int64) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if s.released {
-		return refusal(refusedBudget)
+		return newRefusal(refusedBudget)
 	}
-	small, large := split(s.held)
-	nextSmall, nextLarge := split(s.held + n)
+	small, large := smallOrLarge(s.held)
+	nextSmall, nextLarge := smallOrLarge(s.held + n)
 	moreSmall, moreLarge := nextSmall-small, nextLarge-large
 	var why string
 	switch {
-	case b.over(nextLarge, largeShare):
+	case b.exceeds(nextLarge, largeCallerFraction):
 		why = refusedTooMuch
-	case moreLarge > 0 && b.over(s.caller.large+moreLarge, largeShare), moreSmall > 0 && b.over(s.caller.small+moreSmall, smallShare):
+	case moreLarge > 0 && b.exceeds(s.caller.large+moreLarge, largeCallerFraction), moreSmall > 0 && b.exceeds(s.caller.small+moreSmall, smallCallerFraction):
 		why = refusedCaller
-	case moreLarge > 0 && b.over(b.large+moreLarge, largePart), b.small+b.large+n > b.total:
+	case moreLarge > 0 && b.exceeds(b.large+moreLarge, largeFraction), b.small+b.large+n > b.total:
 		why = refusedBudget
 	}
 	if why != "" {
 		b.refused++
-		return refusal(why)
+		return newRefusal(why)
 	}
 	s.held += n
-	s.book(moreSmall, moreLarge)
+	s.addHeld(moreSmall, moreLarge)
 	return nil
 }
 
-// Give returns n of the bytes that the scope holds, before its end.
-func (s *Scope) Give(n int64) {
+// Free returns n of the bytes that the scope holds, before its end.
+func (s *Scope) Free(n int64) {
 	if s == nil || n <= 0 {
 		return
 	}
 	s.budget.mu.Lock()
 	defer s.budget.mu.Unlock()
-	s.hold(s.held - min(n, s.held))
+	s.setHeld(s.held - min(n, s.held))
 }
 
-// Release returns everything. The scope can take nothing afterwards.
+// Release returns everything. Later reservations of the scope are refused.
 func (s *Scope) Release() {
 	if s == nil {
 		return
@@ -172,9 +224,9 @@ func (s *Scope) Release() {
 	if s.released {
 		return
 	}
-	s.hold(0)
+	s.setHeld(0)
 	s.released = true
-	s.budget.leave(s.caller)
+	s.budget.removeScope(s.caller)
 }
 
 // Sibling is another scope of the same caller, for what outlives this one.
@@ -184,12 +236,11 @@ func (s *Scope) Sibling() *Scope {
 	}
 	s.budget.mu.Lock()
 	defer s.budget.mu.Unlock()
-	return &Scope{budget: s.budget, caller: s.budget.enter(s.caller.name)}
+	return &Scope{budget: s.budget, caller: s.budget.addScope(s.caller.name)}
 }
 
-// Assign makes another caller the one whose share the scope takes from: it is known now who
-// calls.
-func (s *Scope) Assign(name string) error {
+// SetCaller moves the scope to the share of another caller, once it is known who calls.
+func (s *Scope) SetCaller(name string) error {
 	if s == nil {
 		return nil
 	}
@@ -200,102 +251,102 @@ func (s *Scope) Assign(name string) error {
 		return nil
 	}
 	to := b.callers[name]
-	small, large := split(s.held)
-	if to != nil && (b.over(to.small+small, smallShare) || b.over(to.large+large, largeShare)) {
+	small, large := smallOrLarge(s.held)
+	if to != nil && (b.exceeds(to.small+small, smallCallerFraction) || b.exceeds(to.large+large, largeCallerFraction)) {
 		b.refused++
-		return refusal(refusedCaller)
+		return newRefusal(refusedCaller)
 	}
-	s.book(-small, -large)
-	b.leave(s.caller)
-	s.caller = b.enter(name)
-	s.book(small, large)
+	s.addHeld(-small, -large)
+	b.removeScope(s.caller)
+	s.caller = b.addScope(name)
+	s.addHeld(small, large)
 	return nil
 }
 
-// MoveTo hands n of the bytes that the scope holds to another scope. The budget as a whole is not
-// asked again, only the share of the other's caller.
+// MoveTo moves n of the bytes that the scope holds to another scope. Only the share of the other
+// scope's caller is checked, not the budget as a whole.
 func (s *Scope) MoveTo(to *Scope, n int64) error {
 	if s == nil || to == nil || n <= 0 {
-		s.Give(n)
-		return to.Take(n)
+		s.Free(n)
+		return to.Reserve(n)
 	}
 	b := s.budget
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	small, large := split(to.held)
-	nextSmall, nextLarge := split(to.held + n)
-	if to.released || b.over(to.caller.small+nextSmall-small, smallShare) || b.over(to.caller.large+nextLarge-large, largeShare) {
+	small, large := smallOrLarge(to.held)
+	nextSmall, nextLarge := smallOrLarge(to.held + n)
+	if to.released || b.exceeds(to.caller.small+nextSmall-small, smallCallerFraction) || b.exceeds(to.caller.large+nextLarge-large, largeCallerFraction) {
 		b.refused++
-		return refusal(refusedCaller)
+		return newRefusal(refusedCaller)
 	}
-	s.hold(s.held - min(n, s.held))
-	to.hold(to.held + n)
+	s.setHeld(s.held - min(n, s.held))
+	to.setHeld(to.held + n)
 	return nil
 }
 
-// split says as what a scope of this size counts: all of it is small, or all of it is large.
-func split(held int64) (small, large int64) {
-	if held <= SmallScope {
+// smallOrLarge says how a scope of this size counts: all of it as small, or all of it as large.
+func smallOrLarge(held int64) (small, large int64) {
+	if held <= MaxSmallScope {
 		return held, 0
 	}
 	return 0, held
 }
 
-// hold changes what the scope holds; the lock is held.
-func (s *Scope) hold(next int64) {
-	small, large := split(s.held)
-	nextSmall, nextLarge := split(next)
+// setHeld changes what the scope holds; the lock is held.
+func (s *Scope) setHeld(next int64) {
+	small, large := smallOrLarge(s.held)
+	nextSmall, nextLarge := smallOrLarge(next)
 	s.held = next
-	s.book(nextSmall-small, nextLarge-large)
+	s.addHeld(nextSmall-small, nextLarge-large)
 }
 
-// book counts a change; the lock is held.
-func (s *Scope) book(small, large int64) {
+// addHeld adds to the totals of the caller and the budget; the lock is held.
+func (s *Scope) addHeld(small, large int64) {
 	s.caller.small += small
 	s.caller.large += large
 	s.budget.small += small
 	s.budget.large += large
 }
 
-func refusal(public string) error {
+func newRefusal(public string) error {
 	err := fault.New(fault.Full, public)
 	err.RetryAfter = retryAfter
 	return err
 }
 
-// Charge counts what one buffer takes from a scope while it grows.
+// Charge counts what a growing buffer has reserved in a scope.
 type Charge struct {
 	Scope *Scope
 	Bytes int64 // what the scope holds for the buffer
 }
 
-// Take reserves n bytes more.
-func (c *Charge) Take(n int64) error {
-	err := c.Scope.Take(n)
+// Reserve reserves n bytes more.
+func (c *Charge) Reserve(n int64) error {
+	err := c.Scope.Reserve(n)
 	if err == nil {
 		c.Bytes += max(n, 0)
 	}
 	return err
 }
 
-// Keep gives back all but n bytes.
-func (c *Charge) Keep(n int64) {
+// ShrinkTo returns all but n bytes.
+func (c *Charge) ShrinkTo(n int64) {
 	if c.Bytes > n {
-		c.Scope.Give(c.Bytes - n)
+		c.Scope.Free(c.Bytes - n)
 		c.Bytes = n
 	}
 }
 
 type contextKey struct{}
 
-// With puts a request's scope into its context.
-func With(ctx context.Context, s *Scope) context.Context {
+// NewContext returns a context that carries a request's scope.
+func NewContext(ctx context.Context, s *Scope) context.Context {
 	return context.WithValue(ctx, contextKey{}, s)
 }
 
-// From is the scope of the request whose context this is. It is nil where there is none, and where
-// the request is over: what outlives it holds its bytes elsewhere.
-func From(ctx context.Context) *Scope {
+// FromContext returns the scope of the request. It is nil when there is none and when it was released:
+// work that outlives the request holds its bytes elsewhere.
+func FromContext(ctx context.Context) *Scope {
 	s, _ := ctx.Value(contextKey{}).(*Scope)
 	if s == nil {
 		return nil

@@ -13,40 +13,40 @@ import (
 
 const mib = 1 << 20
 
-// One caller gets its share and no more; another still gets one.
+// One caller gets its share and no more; another caller still gets its own.
 func TestOneCallerCannotTakeItAll(t *testing.T) {
 	b := New(512 * mib)
 	hog := b.Scope("hog")
-	if err := hog.Take(256 * mib); err != nil {
+	if err := hog.Reserve(256 * mib); err != nil {
 		t.Fatal(err)
 	}
-	err := hog.Take(1)
+	err := hog.Reserve(1)
 	if fault.KindOf(err) != fault.Full || fault.RetryAfterOf(err) <= 0 {
 		t.Errorf("over its share: %v, want Full with a time to come back", err)
 	}
 	other := b.Scope("other")
-	if err := other.Take(100 * mib); err != nil {
+	if err := other.Reserve(100 * mib); err != nil {
 		t.Errorf("another caller: %v", err)
 	}
-	if err := other.Take(100 * mib); fault.KindOf(err) != fault.Full {
+	if err := other.Reserve(100 * mib); fault.KindOf(err) != fault.Full {
 		t.Errorf("more large bytes than are for all large scopes: %v", err)
 	}
 	hog.Release()
-	if err := other.Take(100 * mib); err != nil {
+	if err := other.Reserve(100 * mib); err != nil {
 		t.Errorf("after the other's release: %v", err)
 	}
 }
 
-// Small scopes go on while large ones are refused, also those of the caller that holds the large.
+// Small scopes can reserve while large ones are refused, even for the caller that holds the large ones.
 func TestSmallScopesGoOn(t *testing.T) {
 	b := New(512 * mib)
 	for _, name := range []string{"one", "two"} {
-		for b.Scope(name).Take(32*mib) == nil {
+		for b.Scope(name).Reserve(32*mib) == nil {
 		}
 	}
 	for i := range 1000 {
 		s := b.Scope("one")
-		if err := s.Take(64 << 10); err != nil {
+		if err := s.Reserve(64 << 10); err != nil {
 			t.Fatalf("small scope %d: %v", i, err)
 		}
 		defer s.Release()
@@ -56,23 +56,23 @@ func TestSmallScopesGoOn(t *testing.T) {
 	}
 }
 
-// A released scope holds nothing, takes nothing, and its caller is forgotten.
+// A released scope holds nothing and can reserve nothing, and its caller is removed.
 func TestReleaseGivesEverythingBack(t *testing.T) {
 	b := New(64 * mib)
 	s := b.Scope("a")
 	outlives := s.Sibling()
-	_ = s.Take(10 * mib)
-	_ = outlives.Take(1 * mib)
-	s.Give(4 * mib)
+	_ = s.Reserve(10 * mib)
+	_ = outlives.Reserve(1 * mib)
+	s.Free(4 * mib)
 	s.Release()
 	s.Release()
-	if err := s.Take(1); fault.KindOf(err) != fault.Full {
+	if err := s.Reserve(1); fault.KindOf(err) != fault.Full {
 		t.Errorf("a released scope takes: %v", err)
 	}
 	if st := b.Stats(); st.Held != 1*mib || st.Callers != 1 {
 		t.Errorf("%+v, want what the sibling holds", st)
 	}
-	if From(With(context.Background(), s)) != nil || From(With(context.Background(), outlives)) != outlives {
+	if FromContext(NewContext(context.Background(), s)) != nil || FromContext(NewContext(context.Background(), outlives)) != outlives {
 		t.Error("the scope of a request that is over is still found, or another is not")
 	}
 	outlives.Release()
@@ -81,21 +81,21 @@ func TestReleaseGivesEverythingBack(t *testing.T) {
 	}
 }
 
-// Without a budget nothing is bounded and nothing breaks.
+// A nil budget and its nil scopes bound nothing.
 func TestNilIsUnbounded(t *testing.T) {
 	var b *Budget
-	s := From(With(context.Background(), b.Scope("a")))
-	if err := s.Take(1 << 50); err != nil || s.Sibling() != nil || b.Stats() != (Stats{}) {
+	s := FromContext(NewContext(context.Background(), b.Scope("a")))
+	if err := s.Reserve(1 << 50); err != nil || s.Sibling() != nil || b.Stats() != (Stats{}) {
 		t.Errorf("%v", err)
 	}
-	s.Give(1)
+	s.Free(1)
 	s.Release()
-	if From(context.Background()) != nil {
+	if FromContext(context.Background()) != nil {
 		t.Error("a scope out of nothing")
 	}
 }
 
-// Over any sequence the sums are those of the scopes, and no bound is passed.
+// After any sequence of operations the totals are the sums of the scopes, and no bound is exceeded.
 func TestSumsHold(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		b := New(16 * mib)
@@ -110,13 +110,13 @@ func TestSumsHold(t *testing.T) {
 			case 0:
 				s.Release()
 			case 1:
-				s.Give(n)
+				s.Free(n)
 			case 2:
-				_ = s.Assign(fmt.Sprint(rapid.IntRange(0, 3).Draw(t, "to caller")))
+				_ = s.SetCaller(fmt.Sprint(rapid.IntRange(0, 3).Draw(t, "to caller")))
 			case 3:
 				_ = s.MoveTo(scopes[rapid.IntRange(0, len(scopes)-1).Draw(t, "to scope")], min(n, s.held))
 			default:
-				_ = s.Take(n)
+				_ = s.Reserve(n)
 			}
 			check(t, b, scopes)
 		}
@@ -132,7 +132,7 @@ func TestSumsHold(t *testing.T) {
 func check(t *rapid.T, b *Budget, scopes []*Scope) {
 	var small, large int64
 	for _, s := range scopes {
-		a, z := split(s.held)
+		a, z := smallOrLarge(s.held)
 		small, large = small+a, large+z
 	}
 	if small != b.small || large != b.large || small+large > b.total {
@@ -152,8 +152,8 @@ func TestConcurrentScopes(t *testing.T) {
 		wg.Go(func() {
 			for range 500 {
 				s := b.Scope(fmt.Sprint(i % 3))
-				_ = s.Take(int64(1+i) * 100 << 10)
-				s.Give(50 << 10)
+				_ = s.Reserve(int64(1+i) * 100 << 10)
+				s.Free(50 << 10)
 				s.Release()
 			}
 		})
@@ -167,7 +167,7 @@ func TestDefaultSize(t *testing.T) {
 	if got := (Config{Total: 512 * mib}).Size(); got != 512*mib {
 		t.Errorf("configured: %d", got)
 	}
-	if got := (Config{}).Size(); got < leastDefault || got > mostDefault {
+	if got := (Config{}).Size(); got < minDefault || got > maxDefault {
 		t.Errorf("default: %d", got)
 	}
 	if got := runtimeLimit(512 * mib); got < 512*mib || got > 560*mib {

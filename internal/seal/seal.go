@@ -1,9 +1,9 @@
-// Package seal makes tokens that the gateway hands out and takes back: nobody else can read,
-// change or make one. A token is bound to a purpose, so that one of a kind is no good as another,
-// and names the key it was made with, so that keys can be rotated.
+// Package seal makes encrypted tokens that clients hold for the gateway: no one else can read, change
+// or make one. A token is bound to a purpose and invalid for any other, and names the key it was made
+// with, so that keys can be rotated.
 //
-// Keys are derived once, from the root secret; sealing and opening are one AES-GCM each. A token
-// that does not open is refused with [ErrBad] and nothing more.
+// Keys are derived once, from the root secret; sealing and opening are one AES-GCM operation each. The
+// only error for a token is [ErrInvalid], whatever is wrong with it.
 package seal
 
 import (
@@ -16,20 +16,20 @@ import (
 	"fmt"
 )
 
-// ErrBad is a token that was not made here, or not for this.
-var ErrBad = errors.New("not a token of this gateway")
+// ErrInvalid refuses a token that this gateway did not make for this purpose.
+var ErrInvalid = errors.New("not a token of this gateway")
 
-const keyID = 4 // bytes before the nonce that say which key
+const keyIDBytes = 4 // before the nonce
 
 // Sealer makes and opens the tokens of one purpose.
 type Sealer struct {
-	id   [keyID]byte
+	id   [keyIDBytes]byte
 	aead cipher.AEAD
 }
 
 // New derives the key of a purpose from the root secret.
 func New(root []byte, purpose string) (*Sealer, error) {
-	key, err := hkdf.Key(sha256.New, root, nil, "ctxgate token "+purpose, 32+keyID)
+	key, err := hkdf.Key(sha256.New, root, nil, "ctxgate token "+purpose, 32+keyIDBytes)
 	if err != nil {
 		return nil, fmt.Errorf("deriving a key: %w", err)
 	}
@@ -41,7 +41,7 @@ func New(root []byte, purpose string) (*Sealer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making a cipher: %w", err)
 	}
-	return &Sealer{id: [keyID]byte(key[32:]), aead: aead}, nil
+	return &Sealer{id: [keyIDBytes]byte(key[32:]), aead: aead}, nil
 }
 
 // Seal makes a token of letters, digits, dashes and underscores.
@@ -50,15 +50,15 @@ func (s *Sealer) Seal(plain []byte) string {
 	return base64.RawURLEncoding.EncodeToString(out)
 }
 
-// Open gives back what was sealed.
+// Open returns what was sealed.
 func (s *Sealer) Open(token string) ([]byte, error) {
 	raw, err := base64.RawURLEncoding.DecodeString(token)
-	if err != nil || len(raw) < keyID || [keyID]byte(raw[:keyID]) != s.id {
-		return nil, ErrBad
+	if err != nil || len(raw) < keyIDBytes || [keyIDBytes]byte(raw[:keyIDBytes]) != s.id {
+		return nil, ErrInvalid
 	}
-	plain, err := s.aead.Open(nil, nil, raw[keyID:], nil)
+	plain, err := s.aead.Open(nil, nil, raw[keyIDBytes:], nil)
 	if err != nil {
-		return nil, ErrBad
+		return nil, ErrInvalid
 	}
 	return plain, nil
 }

@@ -31,7 +31,7 @@ func TestForeignAndChangedTokens(t *testing.T) {
 	s := open(t, 1, "session")
 	token := s.Seal([]byte("payload"))
 	for name, other := range map[string]*Sealer{"key": open(t, 2, "session"), "purpose": open(t, 1, "state")} {
-		if _, err := other.Open(token); !errors.Is(err, ErrBad) {
+		if _, err := other.Open(token); !errors.Is(err, ErrInvalid) {
 			t.Errorf("another %s: got %v", name, err)
 		}
 	}
@@ -44,7 +44,7 @@ func TestForeignAndChangedTokens(t *testing.T) {
 		}
 	}
 	for _, bad := range []string{"", "x", "AAAA", token + "A", token[:20], "é"} {
-		if _, err := s.Open(bad); !errors.Is(err, ErrBad) {
+		if _, err := s.Open(bad); !errors.Is(err, ErrInvalid) {
 			t.Errorf("%q: got %v", bad, err)
 		}
 	}

@@ -10,77 +10,77 @@ import (
 	"sync/atomic"
 )
 
-// shortest is the shortest secret that is looked for in texts: shorter ones are words of their own.
-const shortest = 8
+// minRedactedLen is the length of the minRedactedLen secret that is redacted: shorter ones may be ordinary
+// words.
+const minRedactedLen = 8
 
-// mostKnown is how many secrets are remembered; a process that resolves more is reloading for ever.
-const mostKnown = 10_000
+// maxRegistered bounds the registry in a process that reloads new secrets again and again.
+const maxRegistered = 10_000
 
-// known is every secret that this process has resolved. It is one for the process: what is printed may
-// hold a secret that another part of the program resolved.
-var known struct {
+// registered is every secret that this process has resolved. There is one registry for the process: a
+// text may hold a secret that another part of the program resolved.
+var registered struct {
 	mu       sync.Mutex
 	values   map[string]bool
 	replacer atomic.Pointer[replacer] // nil after values has changed
 }
 
-// replacer is made of all values at once, when the first text is looked at after a change: a
-// configuration resolves its secrets one by one.
+// replacer is built from all values when the first text is redacted after a change: a configuration
+// resolves its secrets one by one.
 type replacer struct {
 	*strings.Replacer
 	values []string // the longest first
 }
 
-// Remember makes [Redact] look for a secret. Those that come through [Text.Resolve] and [URL.Resolve]
-// are remembered already.
-func Remember(values ...string) {
-	known.mu.Lock()
-	defer known.mu.Unlock()
-	if known.values == nil {
-		known.values = map[string]bool{}
+// Register makes [Redact] replace these secrets. [Text.Resolve] and [URL.Resolve] register what they
+// resolve.
+func Register(values ...string) {
+	registered.mu.Lock()
+	defer registered.mu.Unlock()
+	if registered.values == nil {
+		registered.values = map[string]bool{}
 	}
-	before := len(known.values)
+	before := len(registered.values)
 	for _, v := range values {
-		if v = strings.TrimSpace(v); len(v) < shortest || len(known.values) >= mostKnown {
+		if v = strings.TrimSpace(v); len(v) < minRedactedLen || len(registered.values) >= maxRegistered {
 			continue
 		}
-		known.values[v] = true
-		known.values[url.QueryEscape(v)] = true
-		known.values[url.PathEscape(v)] = true
+		registered.values[v] = true
+		registered.values[url.QueryEscape(v)] = true
+		registered.values[url.PathEscape(v)] = true
 	}
-	if len(known.values) > before {
-		known.replacer.Store(nil)
+	if len(registered.values) > before {
+		registered.replacer.Store(nil)
 	}
 }
 
-// currentReplacer is the replacer of all that is known.
+// currentReplacer is the replacer of all registered secrets.
 func currentReplacer() *replacer {
-	if r := known.replacer.Load(); r != nil {
+	if r := registered.replacer.Load(); r != nil {
 		return r
 	}
-	known.mu.Lock()
-	defer known.mu.Unlock()
-	if r := known.replacer.Load(); r != nil {
+	registered.mu.Lock()
+	defer registered.mu.Unlock()
+	if r := registered.replacer.Load(); r != nil {
 		return r
 	}
-	list := slices.Collect(maps.Keys(known.values))
+	list := slices.Collect(maps.Keys(registered.values))
 	slices.SortFunc(list, func(a, b string) int { return cmp.Or(len(b)-len(a), strings.Compare(a, b)) })
 	pairs := make([]string, 0, 2*len(list))
 	for _, v := range list {
 		pairs = append(pairs, v, hidden)
 	}
 	r := &replacer{strings.NewReplacer(pairs...), list}
-	known.replacer.Store(r)
+	registered.replacer.Store(r)
 	return r
 }
 
-// Redact is a text with *** in the place of every secret of at least eight bytes that this process
-// has resolved.
+// Redact replaces every registered secret of at least eight bytes in a text by ***.
 func Redact(s string) string { return currentReplacer().Replace(s) }
 
-// RedactHead is Redact for the first part of a text: what the part ends with may be the beginning of a
-// secret, and is left out.
-func RedactHead(s string) string {
+// RedactPrefix is Redact for the beginning of a longer text: an end that may be the beginning of a
+// secret is left out.
+func RedactPrefix(s string) string {
 	r := currentReplacer()
 	s = r.Replace(s)
 	cut := 0

@@ -1,11 +1,11 @@
-// Package secret holds text that must not be printed. A [Text] is written in a config file as a
-// reference, "env:NAME" or "file:PATH", or as a text with references in it, and resolved once at
-// start; whatever prints it, at any verb, in any encoder, prints ***. A [URL] may have such
-// references in its parts, and prints without its path and query.
+// Package secret holds text that must not be printed. In a config file a [Text] is a reference,
+// "env:NAME" or "file:PATH", or a text with references in it. It is resolved once, at start; every verb
+// and encoder prints it as ***. A [URL] may have such references in its parts, and prints without its
+// path and query.
 //
-// Path through the files: secret.go is Text, template.go reads references inside of a text, url.go
-// is URL, redact.go takes what was resolved out of texts that others wrote (errors, what servers
-// print), mode.go looks at who may read and change a secret's file.
+// Path through the files: secret.go is Text, template.go parses references inside a text, url.go is
+// URL, redact.go removes resolved secrets from texts of others (errors, what servers print),
+// permissions.go checks who may read and change the file of a secret.
 package secret
 
 import (
@@ -21,12 +21,12 @@ const hidden = "***"
 // Text is a secret: where it comes from, and, once resolved, what it is. The zero value is
 // "no secret".
 type Text struct {
-	written string // as the config has it, where it has references; never printed, the rest may be secret too
+	written string // as the config has it, if it has references; never printed, since the rest may be secret too
 	value   string
 }
 
-// Parse reads a value that is a reference or the secret itself; whether a literal is welcome there is
-// the config's business.
+// Parse reads a value that is a reference or the secret itself; the config decides whether a literal
+// is allowed.
 func Parse(s string) Text {
 	if strings.HasPrefix(s, "env:") || strings.HasPrefix(s, "file:") {
 		return Text{written: s}
@@ -34,8 +34,8 @@ func Parse(s string) Text {
 	return Text{value: s}
 }
 
-// ParseTemplate reads a value that may have references inside of a text: "Bearer env:NAME",
-// "Bearer ${NAME}". The error never repeats the text.
+// ParseTemplate reads a value that may have references inside a text: "Bearer env:NAME",
+// "Bearer ${NAME}". The error does not quote the text.
 func ParseTemplate(s string) (Text, error) {
 	parts, err := parseTemplate(s)
 	if err != nil {
@@ -47,23 +47,23 @@ func ParseTemplate(s string) (Text, error) {
 	return Text{written: s}, nil
 }
 
-// Literal is a secret that is known, whatever it looks like.
+// Literal is a secret that is not parsed for references.
 func Literal(s string) Text { return Text{value: s} }
 
-// IsLiteral says that the secret itself was written where a reference could have been.
+// IsLiteral says that the value is the secret itself, not a reference.
 func (t Text) IsLiteral() bool { return t.written == "" && t.value != "" }
 
 // IsSet says that there is a secret or a reference to one.
 func (t Text) IsSet() bool { return t.written != "" || t.value != "" }
 
-// Reveal is the secret. Call it where it is used, never to store it elsewhere.
+// Reveal returns the secret. Call it where the secret is used, never to store it elsewhere.
 func (t Text) Reveal() string { return t.value }
 
-// ErrUnset is wrapped when an environment variable that a reference names is not there.
+// ErrUnset is wrapped when a reference names an environment variable that is not set.
 var ErrUnset = errors.New("is not set")
 
-// Resolve reads what the references name; a literal resolves to itself. One trailing line break of a
-// file is not part of the secret. What was read is remembered by [Redact].
+// Resolve reads the variables and files that the references name; a literal resolves to itself. One
+// trailing line break of a file is not part of the secret. What was read is registered for [Redact].
 func (t Text) Resolve(env func(string) (string, bool)) (Text, error) {
 	if t.written == "" {
 		return t, nil
@@ -74,20 +74,20 @@ func (t Text) Resolve(env func(string) (string, bool)) (Text, error) {
 	}
 	out := Text{written: t.written}
 	for _, p := range parts {
-		v, err := p.resolve(env)
+		v, err := p.lookUp(env)
 		if err != nil {
 			return t, err
 		}
 		out.value += v
 		if p.kind != literal {
-			Remember(v)
+			Register(v)
 		}
 	}
 	return out, nil
 }
 
-// resolve is what one part stands for.
-func (p part) resolve(env func(string) (string, bool)) (string, error) {
+// lookUp returns what one part stands for.
+func (p part) lookUp(env func(string) (string, bool)) (string, error) {
 	switch p.kind {
 	case variable:
 		v, _ := env(p.text)
@@ -99,7 +99,7 @@ func (p part) resolve(env func(string) (string, bool)) (string, error) {
 		}
 		return v, nil
 	case file:
-		if err := checkFile(p.text); err != nil {
+		if err := checkNotWorldWritable(p.text); err != nil {
 			return "", err
 		}
 		b, err := os.ReadFile(p.text)
@@ -116,14 +116,33 @@ func (p part) resolve(env func(string) (string, bool)) (string, error) {
 	return p.text, nil
 }
 
-// Source names the references ("env:NAME"), safe to print; "" for a literal.
+// Written is the text as the config has it, if it has references. It may hold parts of a secret: do not print it.
+func (t Text) Written() string { return t.written }
+
+// Source lists the references ("env:NAME"), safe to print; "" for a literal.
 func (t Text) Source() string { return sources(t.references()) }
 
-// Variables are the environment variables that the secret is made of.
+// Variables are the environment variables that the references name.
 func (t Text) Variables() []string { return variables(t.references()) }
 
-// Files are the files that it is made of.
+// Files are the files that the references name.
 func (t Text) Files() []string { return files(t.references()) }
+
+// MoveFiles returns the text with other paths in its references to files.
+func (t Text) MoveFiles(move func(path string) string) Text {
+	t.written = moveFiles(t.written, t.references(), move)
+	return t
+}
+
+// EditStart replaces the start of the text, before its first reference, by what edit returns for the whole text.
+func (t Text) EditStart(edit func(string) string) Text {
+	if t.written == "" {
+		t.value = edit(t.value)
+	} else if parts := t.references(); len(parts) > 0 && parts[0].kind == literal {
+		t.written = edit(t.written)
+	}
+	return t
+}
 
 func (t Text) references() []part {
 	if t.written == "" {

@@ -66,10 +66,10 @@ func TestResolve(t *testing.T) {
 		}
 	}
 	if _, err := Parse("env:B").Resolve(env); !errors.Is(err, ErrUnset) {
-		t.Error("an unset variable must be told apart")
+		t.Error("the error for an unset variable is not ErrUnset")
 	}
 	if !Parse("x").IsLiteral() || Parse("env:A").IsLiteral() || Parse("").IsSet() {
-		t.Error("literal and set are told apart wrongly")
+		t.Error("IsLiteral or IsSet is wrong")
 	}
 	if Parse("env:A").Source() != "env:A" {
 		t.Error("Source must name the reference")

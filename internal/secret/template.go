@@ -10,9 +10,9 @@ import (
 type part struct {
 	kind       partKind
 	text       string // the text, the variable's name, or the file's path
-	byDefault  string // what stands for a variable that is not set
+	byDefault  string // the value of a variable that is not set
 	hasDefault bool
-	at         int // where it begins in what was written
+	written    string // the reference as the text has it; "" for text
 }
 
 type partKind int
@@ -26,8 +26,8 @@ const (
 var (
 	wholeName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 	nameRun   = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*`)
-	// What stands before a file: reference of a credential in a header. Elsewhere inside of a text,
-	// file: is more often a URL.
+	// What precedes the file: reference of a credential in a header. Elsewhere inside a text, file: is
+	// more often a URL.
 	scheme = regexp.MustCompile(`^(?i:Bearer|Basic|Token) +file:`)
 )
 
@@ -38,7 +38,7 @@ var (
 	errBraces   = errors.New(`"${" wants NAME}, NAME:-default}, env:NAME} or file:PATH} after it; a literal ${ is written $${`)
 )
 
-// parseTemplate reads a text with references in it:
+// parseTemplate parses a text with references:
 //
 //	env:NAME          at the start, or after a space, up to a space or the end
 //	file:PATH         as the whole text, or after Bearer, Basic or Token
@@ -49,18 +49,19 @@ func parseTemplate(s string) ([]part, error) {
 		if path == "" {
 			return nil, errFile
 		}
-		return []part{{kind: file, text: path}}, nil
+		return []part{{kind: file, text: path, written: s}}, nil
 	}
 	if at := scheme.FindStringIndex(s); at != nil {
 		if s[at[1]:] == "" {
 			return nil, errFile
 		}
-		return []part{{text: s[:at[1]-len("file:")]}, {kind: file, text: s[at[1]:], at: at[1]}}, nil
+		return []part{{text: s[:at[1]-len("file:")]}, {kind: file, text: s[at[1]:], written: s[at[1]-len("file:"):]}}, nil
 	}
 	return scanParts(s, envAfterSpace)
 }
 
-// scanParts reads the references of a text; bare reads those without braces.
+// scanParts parses the references of a text; bare parses those without braces, and returns a size of 0
+// where there is none.
 func scanParts(s string, bare func(s string, i int) (part, int, error)) ([]part, error) {
 	var parts []part
 	text := func(t string) {
@@ -77,11 +78,11 @@ func scanParts(s string, bare func(s string, i int) (part, int, error)) ([]part,
 			i += 3
 		case strings.HasPrefix(rest, "${"):
 			end := strings.IndexByte(rest, '}')
-			p, ok := inBraces(rest[2:max(end, 2)])
+			p, ok := parseBraces(rest[2:max(end, 2)])
 			if end < 0 || !ok {
 				return nil, errBraces
 			}
-			p.at = i
+			p.written = rest[:end+1]
 			parts = append(parts, p)
 			i += end + 1
 		default:
@@ -94,7 +95,7 @@ func scanParts(s string, bare func(s string, i int) (part, int, error)) ([]part,
 				i++
 				continue
 			}
-			p.at = i
+			p.written = rest[:size]
 			parts = append(parts, p)
 			i += size
 		}
@@ -102,8 +103,8 @@ func scanParts(s string, bare func(s string, i int) (part, int, error)) ([]part,
 	return parts, nil
 }
 
-// inBraces reads what stands in ${…}.
-func inBraces(s string) (part, bool) {
+// parseBraces parses the inside of ${…}.
+func parseBraces(s string) (part, bool) {
 	if path, ok := strings.CutPrefix(s, "file:"); ok {
 		return part{kind: file, text: path}, path != ""
 	}
@@ -112,7 +113,7 @@ func inBraces(s string) (part, bool) {
 	return part{kind: variable, text: name, byDefault: byDefault, hasDefault: hasDefault}, wholeName.MatchString(name)
 }
 
-// envAfterSpace reads env:NAME at i, where it may stand in a text; a size of 0 means that it is not there.
+// envAfterSpace parses env:NAME at the beginning of a text or after a space.
 func envAfterSpace(s string, i int) (part, int, error) {
 	rest, ok := strings.CutPrefix(s[i:], "env:")
 	if !ok || i > 0 && s[i-1] != ' ' && s[i-1] != '\t' {
@@ -139,6 +140,22 @@ func join(parts []part) string {
 	for _, p := range parts {
 		b.WriteString(p.text)
 	}
+	return b.String()
+}
+
+// moveFiles is a text with other paths in its references to files.
+func moveFiles(text string, parts []part, move func(path string) string) string {
+	var b strings.Builder
+	for _, p := range parts {
+		if p.kind != file {
+			continue
+		}
+		before, after, _ := strings.Cut(text, p.written)
+		b.WriteString(before)
+		b.WriteString(strings.Replace(p.written, p.text, move(p.text), 1))
+		text = after
+	}
+	b.WriteString(text)
 	return b.String()
 }
 

@@ -14,7 +14,8 @@ func lookup(name string) (string, bool) {
 	return v, ok
 }
 
-// References work as users write them in headers and variables, and what only looks like one is text.
+// References work as users write them in headers and variables; a text that only looks like one is
+// literal.
 func TestReferencesInsideOfAText(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "with space")
 	if err := os.WriteFile(path, []byte("from file\n"), 0o600); err != nil {
@@ -79,8 +80,8 @@ func TestReferencesInsideOfAText(t *testing.T) {
 	}
 }
 
-// A key in a URL is a reference wherever a part of the URL begins; it is escaped where it stands, and the URL
-// prints without what may be a key.
+// A reference works wherever a part of a URL begins; its value is escaped, and the URL prints without
+// path and query.
 func TestReferencesInsideOfAURL(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "key")
 	if err := os.WriteFile(path, []byte("file+key\n"), 0o600); err != nil {
@@ -125,7 +126,7 @@ func TestReferencesInsideOfAURL(t *testing.T) {
 	}
 }
 
-// What was resolved is not printed with what others wrote, as it is or as it stands in a URL; short words are.
+// A resolved secret is redacted from texts of others, plain or URL-escaped; short ones are not.
 func TestRedact(t *testing.T) {
 	env := func(name string) (string, bool) {
 		return map[string]string{"LONG": "hunter2-hunter2", "LONGER": "hunter2-hunter2-more", "SHORT": "word", "ODD": "p+q/r=s-t-u"}[name], true
@@ -155,7 +156,7 @@ func TestRedact(t *testing.T) {
 	}
 }
 
-// A key in a URL's query is a secret however it was written; a host is not one.
+// A value in a URL's query is redacted even if it was literal; a host is not.
 func TestRedactKeysOfURLs(t *testing.T) {
 	env := func(name string) (string, bool) {
 		return map[string]string{"WHOLE": "https://whole.example/mcp?key=whole-url-key", "HOST": "named.example"}[name], true
@@ -171,18 +172,18 @@ func TestRedactKeysOfURLs(t *testing.T) {
 	}
 }
 
-// A text that was cut inside of a secret does not end with a part of it.
+// A text that was cut inside a secret does not end with a part of it.
 func TestRedactHead(t *testing.T) {
 	const canary = "head-canary-0123456789"
-	Remember(canary)
+	Register(canary)
 	text := "a " + strings.Repeat(canary+" ", 3)
 	for n := range len(text) {
-		got := RedactHead(text[:n])
+		got := RedactPrefix(text[:n])
 		if strings.Contains(got, "head") || !strings.HasPrefix(text[:2], got[:min(2, len(got))]) {
 			t.Fatalf("of the first %d bytes: %q", n, got)
 		}
 	}
-	if got := RedactHead("nothing to hide. "); got != "nothing to hide. " {
+	if got := RedactPrefix("nothing to hide. "); got != "nothing to hide. " {
 		t.Errorf("got %q", got)
 	}
 }

@@ -7,22 +7,22 @@ import (
 	"strings"
 )
 
-// URL is a URL whose path and query may hold a key. It is written with references in it
-// ("https://host/mcp?key=env:NAME", "https://host/${NAME}/mcp", "env:NAME" for all of it), and is a
-// plain URL once resolved. Whatever prints it prints its scheme and host only.
+// URL is a URL whose path and query may hold a key. In a config file it may have references
+// ("https://host/mcp?key=env:NAME", "https://host/${NAME}/mcp", "env:NAME" for all of it); resolved, it
+// is a plain URL. It prints as its scheme and host.
 type URL string
 
-// Reveal is the URL. Call it where it is used.
+// Reveal returns the URL. Call it where the URL is used.
 func (u URL) Reveal() string { return string(u) }
 
-// Check says what is wrong with the references. The error never repeats the text.
+// Check says what is wrong with the references. The error does not quote the text.
 func (u URL) Check() error {
 	_, err := u.parts()
 	return err
 }
 
-// Sample is the URL with x in the place of each reference, to check its form by before it is
-// resolved; "" when all of it is a reference, of which nothing can be said yet.
+// Sample is the URL with x in the place of each reference, to check its form before it is resolved;
+// "" when it begins with a reference, since then the form is not known yet.
 func (u URL) Sample() string {
 	parts, err := u.parts()
 	if err != nil || len(parts) > 0 && parts[0].kind != literal {
@@ -39,8 +39,8 @@ func (u URL) Sample() string {
 	return b.String()
 }
 
-// Resolve reads what the references name. What stands in a path or a query is escaped for it; a
-// reference at the start, and one in the host, is taken as it is.
+// Resolve reads the variables and files that the references name. A value in the path or query is
+// escaped; one at the start or in the host is not.
 func (u URL) Resolve(env func(string) (string, bool)) (URL, error) {
 	parts, err := u.parts()
 	if err != nil {
@@ -48,7 +48,7 @@ func (u URL) Resolve(env func(string) (string, bool)) (URL, error) {
 	}
 	var b strings.Builder
 	for _, p := range parts {
-		v, err := p.resolve(env)
+		v, err := p.lookUp(env)
 		if err != nil {
 			return u, err
 		}
@@ -59,42 +59,33 @@ func (u URL) Resolve(env func(string) (string, bool)) (URL, error) {
 		_, after, absolute := strings.Cut(b.String(), "://")
 		switch {
 		case strings.Contains(b.String(), "?"):
-			Remember(v)
+			Register(v)
 			b.WriteString(url.QueryEscape(v))
 		case absolute && strings.Contains(after, "/"):
-			Remember(v)
+			Register(v)
 			b.WriteString(strings.ReplaceAll(url.QueryEscape(v), "%2F", "/"))
 		case absolute: // the host, which is printed
 			b.WriteString(v)
 		default:
-			Remember(v)
+			Register(v)
 			b.WriteString(v)
 		}
 	}
-	whole := URL(b.String())
-	whole.rememberQuery()
-	return whole, nil
+	if parsed, err := url.Parse(b.String()); err == nil { // literal values of the query may be keys too
+		for _, values := range parsed.Query() {
+			Register(values...)
+		}
+	}
+	return URL(b.String()), nil
 }
 
-// rememberQuery makes [Redact] look for the values of the query, which may be keys however they were
-// written.
-func (u URL) rememberQuery() {
-	at, err := url.Parse(string(u))
-	if err != nil {
-		return
-	}
-	for _, values := range at.Query() {
-		Remember(values...)
-	}
-}
-
-// Source names the references, safe to print.
+// Source lists the references, safe to print.
 func (u URL) Source() string { return sources(u.references()) }
 
-// Variables are the environment variables that the URL is made of.
+// Variables are the environment variables that the references name.
 func (u URL) Variables() []string { return variables(u.references()) }
 
-// Files are the files that it is made of.
+// Files are the files that the references name.
 func (u URL) Files() []string { return files(u.references()) }
 
 func (u URL) references() []part {
@@ -102,15 +93,15 @@ func (u URL) references() []part {
 	return parts
 }
 
-// parts reads env:NAME where a part of a URL begins, file:PATH as a value of the query, up to & or the
-// end, and what stands in braces.
+// parts parses env:NAME where a part of a URL begins, file:PATH as a value of the query, up to & or the
+// end, and references in braces.
 func (u URL) parts() ([]part, error) {
 	s := string(u)
 	if path, ok := strings.CutPrefix(s, "file:"); ok {
 		if path == "" {
 			return nil, errFile
 		}
-		return []part{{kind: file, text: path}}, nil
+		return []part{{kind: file, text: path, written: s}}, nil
 	}
 	return scanParts(s, func(s string, i int) (part, int, error) {
 		if rest, ok := strings.CutPrefix(s[i:], "env:"); ok && (i == 0 || strings.IndexByte("/?&=:@,;", s[i-1]) >= 0) {
@@ -129,6 +120,11 @@ func (u URL) parts() ([]part, error) {
 		}
 		return part{}, 0, nil
 	})
+}
+
+// MoveFiles returns the URL with other paths in its references to files.
+func (u URL) MoveFiles(move func(path string) string) URL {
+	return URL(moveFiles(string(u), u.references(), move))
 }
 
 // String is the scheme and the host.
@@ -156,11 +152,11 @@ func (u URL) LogValue() slog.Value { return slog.StringValue(u.String()) }
 // MarshalText hides path and query from encoders.
 func (u URL) MarshalText() ([]byte, error) { return []byte(u.String()), nil }
 
-// Bare takes the URL out of an error of net/http or net/url, which repeat it with its query.
-func Bare(err error) error {
-	told, ok := err.(*url.Error) //nolint:errorlint // both return it bare
+// WithoutURL removes path and query of the URL from an error of net/http or net/url, which quote them.
+func WithoutURL(err error) error {
+	urlErr, ok := err.(*url.Error) //nolint:errorlint // both return it unwrapped
 	if !ok {
 		return err
 	}
-	return fmt.Errorf("%s %s: %w", strings.ToLower(told.Op), URL(told.URL), told.Err)
+	return fmt.Errorf("%s %s: %w", strings.ToLower(urlErr.Op), URL(urlErr.URL), urlErr.Err)
 }

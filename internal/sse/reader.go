@@ -1,7 +1,6 @@
 package sse
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -17,27 +16,36 @@ import (
 // ErrTooLarge is returned for an event over the limit.
 var ErrTooLarge = errors.New("the event is over the limit")
 
-// Reader takes events from a stream. It is not safe for concurrent use.
+const (
+	readSize      = 16 << 10 // what one read asks for
+	maxEmptyReads = 100      // reads in a row that may bring nothing
+)
+
+// Reader reads events from a stream. It is not safe for concurrent use.
 type Reader struct {
-	w   window
-	max int64
-	err error // what ended the stream
+	src      io.Reader
+	maxEvent int64
+	err      error // what ended the stream
+
+	scanner Scanner
+	buf     []byte
+	unread  []byte // of buf
+	text    chunks // the value of a field that is not data
+	readErr error  // what the last read failed with, after it had brought bytes
 
 	memory  *membudget.Scope
 	charged int64 // what memory holds for the last event
 }
 
 // NewReader reads events from r whose name, id and data are maxEvent bytes together at most.
-// Comments and unknown fields are passed unread and do not count.
-func NewReader(r io.Reader, maxEvent int64) *Reader {
-	return &Reader{w: window{src: r}, max: maxEvent}
-}
+// Comments and unknown fields are skipped and do not count.
+func NewReader(r io.Reader, maxEvent int64) *Reader { return &Reader{src: r, maxEvent: maxEvent} }
 
 // Charge takes the memory of the events' data from a scope. The caller of Next gives back what
 // Charged says. It is called before the first Next.
 func (r *Reader) Charge(to *membudget.Scope) { r.memory = to }
 
-// Charged is what the scope holds for the event that Next gave last.
+// Charged is what the scope holds for the event that Next returned last.
 func (r *Reader) Charged() int64 { return r.charged }
 
 // Next waits for the next event that says something. Beyond the standard, which gives only
@@ -46,7 +54,7 @@ func (r *Reader) Charged() int64 { return r.charged }
 // The event belongs to the caller. An error is final.
 func (r *Reader) Next() (Event, error) {
 	for r.err == nil {
-		e, err := r.block()
+		e, err := r.readEvent()
 		if err != nil {
 			r.err = err
 			break
@@ -58,129 +66,105 @@ func (r *Reader) Next() (Event, error) {
 	return Event{}, r.err
 }
 
-type field uint8
-
-const (
-	other field = iota
-	blank       // no field: the empty line that ends an event
-	nameField
-	dataField
-	idField
-	retryField
-)
-
-// block reads lines up to an empty one.
-func (r *Reader) block() (e Event, err error) {
-	data := gather{charge: membudget.Charge{Scope: r.memory}}
+// readEvent reads up to an empty line.
+func (r *Reader) readEvent() (e Event, err error) {
+	data := chunks{charge: membudget.Charge{Scope: r.memory}}
 	defer func() {
 		if err != nil || e.Data == nil {
-			data.charge.Keep(0)
+			data.charge.ShrinkTo(0)
 		}
 		r.charged = data.charge.Bytes
 	}()
-	for begun := false; ; begun = true {
-		f, err := r.field()
-		if err == nil && f == blank {
+	hasFields, isNew := false, true
+	for {
+		if len(r.unread) == 0 {
+			if err := r.fill(); err != nil {
+				return e, r.endOf(err, hasFields)
+			}
+		}
+		token, value, n := r.scanner.Next(r.unread)
+		r.unread = r.unread[n:]
+		switch token {
+		case NeedMore:
+			continue
+		case EndEvent:
 			if e.Data != nil {
-				e.Data = data.take()
+				e.Data = data.join()
 			}
 			return e, data.refused
+		case Value, EndField:
 		}
-		if err == nil {
-			err = r.value(f, &e, &data)
+		hasFields = true
+		isData := r.scanner.Field() == DataField
+		if isData && isNew {
+			if e.Data != nil {
+				data.write([]byte("\n"))
+			}
+			e.Data = []byte{} // its bytes are in data until the event is whole
 		}
-		if errors.Is(err, io.EOF) && !begun {
-			return e, io.EOF
+		if data.size+r.text.size+int64(len(e.Name)+len(e.ID)+len(value)) > r.maxEvent {
+			return e, ErrTooLarge
 		}
-		if err != nil {
-			return e, cut(err)
+		switch isNew = token == EndField; {
+		case isData:
+			if data.write(value); data.refused != nil {
+				return e, data.refused
+			}
+		case isNew:
+			e.setField(r.scanner.Field(), r.text.takeString())
+		default:
+			r.text.write(value)
 		}
 	}
 }
 
-// cut is the error of a stream that ended inside an event.
-func cut(err error) error {
+func (e *Event) setField(f Field, value string) {
+	switch f {
+	case NameField:
+		e.Name = value
+	case IDField:
+		if strings.IndexByte(value, 0) < 0 {
+			e.ID, e.HasID = value, true
+		}
+	case RetryField:
+		if d, ok := milliseconds(value); ok {
+			e.Retry = d
+		}
+	case OtherField, DataField:
+	}
+}
+
+// endOf is the error of a stream that ended: between events, or inside one.
+func (r *Reader) endOf(err error, hasFields bool) error {
 	var refused *fault.Error
 	switch {
-	case errors.Is(err, ErrTooLarge), errors.As(err, &refused):
+	case errors.As(err, &refused):
 		return err
+	case errors.Is(err, io.EOF) && !hasFields && !r.scanner.InLine():
+		return io.EOF
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return io.ErrUnexpectedEOF
 	}
 	return fmt.Errorf("read event stream: %w", err)
 }
 
-// field passes lines that mean nothing, then the beginning of one that does: its name, the
-// colon, and the space after it.
-func (r *Reader) field() (field, error) {
-	for {
-		line, whole, err := r.w.head()
-		if err != nil {
-			return other, err
-		}
-		if len(line) == 0 {
-			r.w.passEnd()
-			return blank, nil
-		}
-		name, value, colon := bytes.Cut(line, []byte(":"))
-		f := fieldOf(name)
-		if f == other || !colon && !whole {
-			if err := r.w.skip(); err != nil {
-				return other, err
-			}
-			continue
-		}
-		r.w.at += len(name)
-		if colon {
-			r.w.at++
-		}
-		if len(value) > 0 && value[0] == ' ' {
-			r.w.at++
-		}
-		return f, nil
+// fill reads at least one byte, or returns an error.
+func (r *Reader) fill() error {
+	if r.buf == nil {
+		r.buf = make([]byte, readSize)
 	}
-}
-
-func fieldOf(name []byte) field {
-	switch string(name) {
-	case "event":
-		return nameField
-	case "data":
-		return dataField
-	case "id":
-		return idField
-	case "retry":
-		return retryField
-	}
-	return other
-}
-
-// value reads a field's value into the event.
-func (r *Reader) value(f field, e *Event, data *gather) error {
-	if f == dataField {
-		if e.Data != nil {
-			data.write([]byte("\n"))
+	for range maxEmptyReads {
+		if r.readErr != nil {
+			return r.readErr
 		}
-		e.Data = []byte{} // its bytes are in data until the event is whole
-		return r.w.rest(data, r.max-int64(len(e.Name)+len(e.ID)))
-	}
-	text, err := r.w.text(r.max - data.n - int64(len(e.Name)+len(e.ID)))
-	if err != nil {
-		return err
-	}
-	switch f {
-	case nameField:
-		e.Name = text
-	case idField:
-		if strings.IndexByte(text, 0) < 0 {
-			e.ID, e.HasID = text, true
-		}
-	case retryField:
-		if d, ok := milliseconds(text); ok {
-			e.Retry = d
+		var n int
+		n, r.readErr = r.src.Read(r.buf)
+		if n > 0 {
+			r.unread = r.buf[:n]
+			return nil
 		}
 	}
-	return nil
+	return io.ErrNoProgress
 }
 
 // milliseconds reads digits. More of them than a duration can hold are the longest one.

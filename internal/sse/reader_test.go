@@ -99,7 +99,7 @@ func TestReaderDoesNotWait(t *testing.T) {
 }
 
 func TestReaderLimit(t *testing.T) {
-	for _, n := range []int{1, 100, windowSize - 6, windowSize, 3 * windowSize} {
+	for _, n := range []int{1, 100, readSize - 6, readSize, 3 * readSize} {
 		data := strings.Repeat("x", n)
 		for in, size := range map[string]int{
 			"data: " + data + "\n\n":                               n,
@@ -150,7 +150,7 @@ func TestReaderMemory(t *testing.T) {
 				t.Errorf("%q: %v", begin, err)
 			}
 		})
-		if used > limit+largest+4*windowSize {
+		if used > limit+maxSlack+4*readSize {
 			t.Errorf("%q: %d bytes for a limit of %d", begin, used, limit)
 		}
 	}
@@ -160,7 +160,7 @@ func TestReaderMemory(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	if used > 2*limit+largest+4*windowSize {
+	if used > 2*limit+maxSlack+4*readSize {
 		t.Errorf("%d bytes for an event of %d", used, limit)
 	}
 }
@@ -171,7 +171,7 @@ func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
 func TestReaderErrors(t *testing.T) {
 	broken := errors.New("broken")
-	for _, in := range []string{"", "da", "data: a", "data: " + strings.Repeat("x", 2*windowSize), ":", strings.Repeat("x", 2*windowSize)} {
+	for _, in := range []string{"", "da", "data: a", "data: " + strings.Repeat("x", 2*readSize), ":", strings.Repeat("x", 2*readSize)} {
 		_, err := readAll(io.MultiReader(strings.NewReader(in), iotest.ErrReader(broken)), 1<<20)
 		if !errors.Is(err, broken) {
 			t.Errorf("%.20q: %v", in, err)

@@ -1,20 +1,18 @@
 // Package sse reads and writes server-sent events, the WHATWG's text/event-stream, as MCP's HTTP
-// transports use them.
+// transports and LLM APIs use them.
 //
-// Path through the files: sse.go holds the Event; reader.go takes events from a stream, one
-// block of lines after another; window.go is the reader's view of the bytes, line by line;
-// breaks.go finds where lines end; gather.go collects a value of unknown length; writer.go
-// writes events.
+// Path through the files: sse.go holds the Event; scanner.go finds fields and events in a stream that
+// comes in pieces, and everything that reads a stream is built on it: reader.go reads whole events from
+// an io.Reader, splitter.go cuts a stream that passes by into its events. chunks.go collects a value of
+// unknown length; writer.go writes events.
 //
-// Invariants: the events do not depend on how the stream was cut into reads. An event is handed
-// out when the line that ends it has come, without waiting for a byte more. A byte of data is
-// copied at most twice, however long its line, and no more is kept than the limit on one event
-// allows. What is written reads back the same, and nothing in a name, an id or a message can
-// start a line of its own.
+// Invariants: the events do not depend on how the stream was cut into pieces. An event is handed out when
+// the line that ends it has come, without waiting for a byte more. A byte of data is copied at most
+// twice, however long its line, and no more is kept than the limit on one event allows. What is written
+// reads back the same, and nothing in a name, an id or a message can start a line of its own.
 //
-// A stream that breaks off inside an event ends in io.ErrUnexpectedEOF and that event is
-// dropped, as the standard has it; one that ends between events ends in io.EOF. Every error is
-// final.
+// A stream that breaks off inside an event ends in io.ErrUnexpectedEOF and that event is dropped, as the
+// standard says; one that ends between events ends in io.EOF. Every error is final.
 package sse
 
 import "time"

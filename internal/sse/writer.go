@@ -13,7 +13,7 @@ var (
 )
 
 // AppendEvent appends the event to dst. Each line of Data becomes a data line of its own. A name
-// or an id that holds a line end, or an id that holds NUL, cannot be told in this format and is
+// or an id that holds a line end, or an id that holds NUL, cannot be written in this format and is
 // left out: a shortened id would resume a stream in the wrong place.
 func AppendEvent(dst []byte, e Event) []byte {
 	dst = appendHead(dst, e.Name, e.ID, e.HasID)
@@ -100,8 +100,8 @@ func Comment(w io.Writer, text string) error {
 type lineSplitter struct {
 	p    []byte
 	at   int
-	ends breaks
-	cr   bool // the last line ended in CR
+	ends Scanner // only finds the line ends
+	cr   bool    // the last line ended in CR
 }
 
 // next is the next line, without its end, when p holds that end.
@@ -112,8 +112,8 @@ func (s *lineSplitter) next() (line []byte, more bool) {
 		}
 		s.cr = false
 	}
-	stop := s.ends.next(s.p, s.at)
-	if stop < 0 {
+	stop := s.ends.lineEnd(s.p, s.at)
+	if stop == len(s.p) {
 		return nil, false
 	}
 	line = s.p[s.at:stop]

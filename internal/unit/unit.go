@@ -1,6 +1,5 @@
-// Package unit holds the two quantities a config file speaks in: spans of time and sizes.
-// Both read a plain number (seconds, bytes) or a number with its unit, and print in the form
-// they read, so that generated docs and files agree with what the loader takes.
+// Package unit has the two quantities of config files: durations and sizes. Both parse a plain number
+// (seconds, bytes) or a number with its unit, and print in a form that they parse.
 package unit
 
 import (
@@ -11,10 +10,10 @@ import (
 	"time"
 )
 
-// Duration is a span of time: a number of seconds, or text such as "30s", "1h30m" or "7d".
+// Duration is a number of seconds, or text such as "30s", "1h30m" or "7d".
 type Duration time.Duration
 
-// D is the standard library's form.
+// D converts to [time.Duration].
 func (d Duration) D() time.Duration { return time.Duration(d) }
 
 // String prints whole days as "7d" and anything else as [time.Duration] does.
@@ -33,7 +32,7 @@ func (d Duration) String() string {
 	return s
 }
 
-// Seconds makes a Duration of a plain number, as the JSON of older configs has it.
+// Seconds converts a plain number of seconds.
 func Seconds(n float64) (Duration, error) {
 	t := n * float64(time.Second)
 	if math.IsNaN(t) || t >= math.MaxInt64 || t < 0 {
@@ -42,7 +41,7 @@ func Seconds(n float64) (Duration, error) {
 	return Duration(t), nil
 }
 
-// ParseDuration reads "30", "30s", "1h30m" or "7d".
+// ParseDuration parses "30", "30s", "1h30m" or "7d".
 func ParseDuration(s string) (Duration, error) {
 	if n, err := strconv.ParseFloat(s, 64); err == nil {
 		return Seconds(n)
@@ -77,7 +76,7 @@ func (b Bytes) String() string {
 	return strconv.FormatInt(int64(b), 10)
 }
 
-// ParseBytes reads "1024", "64KiB", "32 MiB", "1GB".
+// ParseBytes parses "1024", "64KiB", "32 MiB", "1GB".
 func ParseBytes(s string) (Bytes, error) {
 	scale := int64(1)
 	num := s

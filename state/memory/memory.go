@@ -1,8 +1,8 @@
-// Package memory is the [state.Driver] that lives in this process and dies with it: for tests
-// and for trying things out. Nothing it depends on can fail.
+// Package memory is the [state.Driver] that stores items in this process only: for tests and for
+// trying things out. It depends on nothing that can fail.
 //
-// One lock guards two maps: every item names its group, and every group its items. Values are
-// copied on the way in and on the way out.
+// One lock guards two maps: every item names its group, and every group its items. Put and Get copy
+// values.
 package memory
 
 import (
@@ -18,23 +18,23 @@ import (
 	"github.com/ctxgate/ctxgate/state"
 )
 
-// Driver keeps items in memory. Make one with [New].
+// Driver stores items in memory. Make one with [New].
 type Driver struct {
 	mu     sync.RWMutex
 	items  map[string]state.Item
 	groups map[string]*group
-	bytes  int64 // of what may be evicted
-	pinned int64 // of what is pinned
+	bytes  int64 // of unpinned groups
+	pinned int64 // of pinned groups
 	epoch  state.Epoch
 	closed bool
 }
 
 type group struct {
-	name          string
-	seen, expires time.Time
-	keys          map[string]struct{}
-	bytes         int64
-	pinned        bool
+	name              string
+	lastUsed, expires time.Time
+	keys              map[string]struct{}
+	bytes             int64
+	pinned            bool
 }
 
 // New makes an empty driver.
@@ -46,26 +46,26 @@ func New() *Driver {
 func (d *Driver) Put(ctx context.Context, items []state.Item, lease state.Lease) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if err := d.usable(ctx); err != nil {
+	if err := d.checkOpen(ctx); err != nil {
 		return err
 	}
 	for _, item := range items {
 		item.Value = bytes.Clone(item.Value)
-		g := d.claim(item.Group, lease)
+		g := d.leaseGroup(item.Group, lease)
 		if old, ok := d.items[item.Key]; ok {
-			d.remove(old)
+			d.removeItem(old)
 		}
 		// The old item may have been the last of this very group.
 		d.groups[item.Group] = g
 		d.items[item.Key] = item
 		g.keys[item.Key] = struct{}{}
 		if item.Pinned && !g.pinned {
-			d.count(g, -g.bytes)
+			d.addToTotal(g, -g.bytes)
 			g.pinned = true
-			d.count(g, g.bytes)
+			d.addToTotal(g, g.bytes)
 		}
 		g.bytes += item.Size()
-		d.count(g, item.Size())
+		d.addToTotal(g, item.Size())
 	}
 	return nil
 }
@@ -74,25 +74,42 @@ func (d *Driver) Put(ctx context.Context, items []state.Item, lease state.Lease)
 func (d *Driver) Get(ctx context.Context, key string, now time.Time) ([]byte, error) {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
-	if err := d.usable(ctx); err != nil {
+	if err := d.checkOpen(ctx); err != nil {
 		return nil, err
 	}
 	item, ok := d.items[key]
-	if !ok || !d.groups[item.Group].live(now) {
+	if !ok || !d.groups[item.Group].isLive(now) {
 		return nil, state.ErrUnknown
 	}
 	return bytes.Clone(item.Value), nil
+}
+
+// List implements [state.Driver].
+func (d *Driver) List(ctx context.Context, req state.ListRequest) ([]state.Entry, error) {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	if err := d.checkOpen(ctx); err != nil {
+		return nil, err
+	}
+	var entries []state.Entry
+	for key, item := range d.items {
+		if g := d.groups[item.Group]; key > req.After && strings.HasPrefix(key, req.Prefix) && g.isLive(req.Now) {
+			entries = append(entries, state.Entry{Key: key, LastUsed: g.lastUsed})
+		}
+	}
+	slices.SortFunc(entries, func(a, b state.Entry) int { return strings.Compare(a.Key, b.Key) })
+	return entries[:min(req.Limit, len(entries))], nil
 }
 
 // Touch implements [state.Driver].
 func (d *Driver) Touch(ctx context.Context, name string, lease state.Lease) (bool, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if err := d.usable(ctx); err != nil {
+	if err := d.checkOpen(ctx); err != nil {
 		return false, err
 	}
 	g, ok := d.groups[name]
-	if !ok || !g.live(lease.Seen) {
+	if !ok || !g.isLive(lease.LastUsed) {
 		return false, nil
 	}
 	g.extend(lease)
@@ -103,11 +120,11 @@ func (d *Driver) Touch(ctx context.Context, name string, lease state.Lease) (boo
 func (d *Driver) Drop(ctx context.Context, name string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if err := d.usable(ctx); err != nil {
+	if err := d.checkOpen(ctx); err != nil {
 		return err
 	}
 	if g, ok := d.groups[name]; ok {
-		d.drop(g)
+		d.removeGroup(g)
 		d.epoch++
 	}
 	return nil
@@ -117,49 +134,49 @@ func (d *Driver) Drop(ctx context.Context, name string) error {
 func (d *Driver) Epoch(ctx context.Context) (state.Epoch, error) {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
-	if err := d.usable(ctx); err != nil {
+	if err := d.checkOpen(ctx); err != nil {
 		return 0, err
 	}
 	return d.epoch, nil
 }
 
 // Sweep implements [state.Driver].
-func (d *Driver) Sweep(ctx context.Context, sweep state.Sweep) (state.Swept, error) {
+func (d *Driver) Sweep(ctx context.Context, sweep state.SweepRequest) (state.SweepResult, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	var swept state.Swept
-	if err := d.usable(ctx); err != nil {
+	var swept state.SweepResult
+	if err := d.checkOpen(ctx); err != nil {
 		return swept, err
 	}
-	drop := func(groups []*group, must bool) {
+	remove := func(groups []*group, all bool) {
 		for _, g := range groups {
-			if !must && d.bytes+sweep.Need <= sweep.MaxBytes {
+			if !all && d.bytes+sweep.Need <= sweep.MaxBytes {
 				return
 			}
-			if g.live(sweep.Now) && g.seen.After(sweep.Now.Add(-state.MaxAckAge)) {
+			if g.isLive(sweep.Now) && g.lastUsed.After(sweep.Now.Add(-state.MaxAckLifetime)) {
 				d.epoch++
 			}
 			swept.Groups++
 			swept.Bytes += g.bytes
-			d.drop(g)
+			d.removeGroup(g)
 		}
 	}
-	var expired, rest []*group
+	var expired, evictable []*group
 	for _, g := range d.groups {
-		if !g.live(sweep.Now) {
+		if !g.isLive(sweep.Now) {
 			expired = append(expired, g)
-		} else if !g.pinned && !g.seen.After(sweep.SpareAfter) {
-			rest = append(rest, g)
+		} else if !g.pinned && !g.lastUsed.After(sweep.SpareAfter) {
+			evictable = append(evictable, g)
 		}
 	}
-	drop(expired, sweep.Need == 0)
+	remove(expired, sweep.Need == 0)
 	if d.bytes+sweep.Need <= sweep.MaxBytes {
 		return swept, nil
 	}
-	slices.SortFunc(rest, func(a, b *group) int {
-		return cmp.Or(a.seen.Compare(b.seen), strings.Compare(a.name, b.name))
+	slices.SortFunc(evictable, func(a, b *group) int {
+		return cmp.Or(a.lastUsed.Compare(b.lastUsed), strings.Compare(a.name, b.name))
 	})
-	drop(rest, false)
+	remove(evictable, false)
 	return swept, nil
 }
 
@@ -167,7 +184,7 @@ func (d *Driver) Sweep(ctx context.Context, sweep state.Sweep) (state.Swept, err
 func (d *Driver) Stat(ctx context.Context) (state.Stat, error) {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
-	if err := d.usable(ctx); err != nil {
+	if err := d.checkOpen(ctx); err != nil {
 		return state.Stat{}, err
 	}
 	return state.Stat{Items: int64(len(d.items)), Bytes: d.bytes, Pinned: d.pinned}, nil
@@ -181,18 +198,18 @@ func (d *Driver) Close() error {
 	return nil
 }
 
-func (d *Driver) usable(ctx context.Context) error {
+func (d *Driver) checkOpen(ctx context.Context) error {
 	if d.closed {
 		return state.ErrClosed
 	}
 	return ctx.Err()
 }
 
-// claim finds or makes a live group with at least this lease.
-func (d *Driver) claim(name string, lease state.Lease) *group {
+// leaseGroup returns a live group with at least this lease, a new one if need be.
+func (d *Driver) leaseGroup(name string, lease state.Lease) *group {
 	g, ok := d.groups[name]
-	if ok && !g.live(lease.Seen) {
-		d.drop(g)
+	if ok && !g.isLive(lease.LastUsed) {
+		d.removeGroup(g)
 		ok = false
 	}
 	if !ok {
@@ -202,28 +219,28 @@ func (d *Driver) claim(name string, lease state.Lease) *group {
 	return g
 }
 
-// remove takes one item out, and its group when it was the last.
-func (d *Driver) remove(item state.Item) {
+// removeItem removes an item, and its group when it was the last.
+func (d *Driver) removeItem(item state.Item) {
 	g := d.groups[item.Group]
 	delete(d.items, item.Key)
 	delete(g.keys, item.Key)
 	g.bytes -= item.Size()
-	d.count(g, -item.Size())
+	d.addToTotal(g, -item.Size())
 	if len(g.keys) == 0 {
 		delete(d.groups, item.Group)
 	}
 }
 
-func (d *Driver) drop(g *group) {
+func (d *Driver) removeGroup(g *group) {
 	for key := range g.keys {
 		delete(d.items, key)
 	}
-	d.count(g, -g.bytes)
+	d.addToTotal(g, -g.bytes)
 	delete(d.groups, g.name)
 }
 
-// count adds bytes of a group to the total they count towards.
-func (d *Driver) count(g *group, bytes int64) {
+// addToTotal adds bytes of a group to the pinned or the unpinned total.
+func (d *Driver) addToTotal(g *group, bytes int64) {
 	if g.pinned {
 		d.pinned += bytes
 	} else {
@@ -231,11 +248,11 @@ func (d *Driver) count(g *group, bytes int64) {
 	}
 }
 
-func (g *group) live(now time.Time) bool { return g.expires.After(now) }
+func (g *group) isLive(now time.Time) bool { return g.expires.After(now) }
 
 func (g *group) extend(lease state.Lease) {
-	if lease.Seen.After(g.seen) {
-		g.seen = lease.Seen
+	if lease.LastUsed.After(g.lastUsed) {
+		g.lastUsed = lease.LastUsed
 	}
 	if lease.Expires.After(g.expires) {
 		g.expires = lease.Expires

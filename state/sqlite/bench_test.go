@@ -10,7 +10,7 @@ import (
 	"github.com/ctxgate/ctxgate/state"
 )
 
-// BenchmarkPut has 32 callers at once per CPU, as a gateway has: they share commits.
+// BenchmarkPut has 32 concurrent callers per CPU, as a gateway has: they share commits.
 func BenchmarkPut(b *testing.B) {
 	for _, size := range []int{4 << 10, 1 << 20} {
 		b.Run(unit.Bytes(size).String(), func(b *testing.B) {

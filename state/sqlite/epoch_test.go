@@ -23,7 +23,7 @@ func epochOf(t *testing.T, d *Driver) state.Epoch {
 	return e
 }
 
-// An operator who empties the tables with another program is noticed by everybody.
+// When an operator empties the tables with another program, every process sees another epoch.
 func TestEpochChangesWhenTheTablesAreEmptied(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
 	d, other := mustOpen(t, path), mustOpen(t, path)
@@ -58,8 +58,8 @@ func checkTotalsOf(t *testing.T, d *Driver) {
 	}
 }
 
-// A file whose content is put back from a copy has the epoch of the copy; it is given another.
-func TestEpochChangesWhenACopyIsPutBack(t *testing.T) {
+// A file that is restored from a copy has the epoch of the copy; it gets a new one.
+func TestEpochChangesWhenACopyIsRestored(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
 	d := mustOpen(t, path)
 	put(t, d, "a", "1")
@@ -87,9 +87,8 @@ func TestEpochChangesWhenACopyIsPutBack(t *testing.T) {
 	}
 }
 
-// A file of the version before is brought up to date: nothing is lost, tokens are pinned, and it
-// has an epoch.
-func TestVersionOneIsBroughtUpToDate(t *testing.T) {
+// A file of schema version 1 is migrated: nothing is lost, tokens are pinned, and it has an epoch.
+func TestVersionOneIsMigrated(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
 	old, err := sql.Open("sqlite", dsn(path))
 	if err != nil {
@@ -97,7 +96,7 @@ func TestVersionOneIsBroughtUpToDate(t *testing.T) {
 	}
 	statements := []string{
 		"PRAGMA auto_vacuum = INCREMENTAL", "PRAGMA journal_mode = WAL", schema1,
-		fmt.Sprintf("PRAGMA application_id = %d; PRAGMA user_version = 1", application),
+		fmt.Sprintf("PRAGMA application_id = %d; PRAGMA user_version = 1", applicationID),
 		fmt.Sprintf("INSERT INTO grp (id, name, seen, expires) VALUES (1, x'61', %d, %d), (2, x'6f61757468006100', %[1]d, %[2]d)", epoch.UnixMilli(), epoch.Add(time.Hour).UnixMilli()),
 		"INSERT INTO item VALUES (x'61', 1, 5, x'6f6c64'), (x'74', 2, 20, x'746f6b656e')",
 	}
@@ -116,16 +115,16 @@ func TestVersionOneIsBroughtUpToDate(t *testing.T) {
 	if epochOf(t, d) == 0 {
 		t.Error("no epoch")
 	}
-	if _, err := d.Sweep(t.Context(), state.Sweep{Now: epoch, SpareAfter: epoch, Need: 1}); err != nil {
+	if _, err := d.Sweep(t.Context(), state.SweepRequest{Now: epoch, SpareAfter: epoch, Need: 1}); err != nil {
 		t.Fatal(err)
 	}
 	has(t, d, "t", "token")
-	if _, err := d.Get(t.Context(), "a", epoch); fault.KindOf(err) != fault.Unknown {
+	if _, err := d.Get(t.Context(), "a", epoch); fault.KindOf(err) != fault.UnknownHandle {
 		t.Errorf("the text was not evicted: %v", err)
 	}
 }
 
-// The queue holds so many bytes and no more, also of callers who have left.
+// The queue is bounded in bytes, with those of callers that have left.
 func TestQueueIsBoundedInBytes(t *testing.T) {
 	d := mustOpen(t, filepath.Join(t.TempDir(), "store.db"))
 	release := hold(t, d)
@@ -133,20 +132,20 @@ func TestQueueIsBoundedInBytes(t *testing.T) {
 	ctx, leave := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	value := []byte(strings.Repeat("x", size-100))
-	for i := range queueBytes / size {
+	for i := range maxQueuedBytes / size {
 		wg.Go(func() { _ = d.Put(ctx, []state.Item{{Key: fmt.Sprint(i), Group: "g", Value: value}}, forever) })
 	}
-	queued(t, d, queueBytes/size)
+	queued(t, d, maxQueuedBytes/size)
 	leave()
-	wg.Wait() // nobody waits, but what they brought is still there
+	wg.Wait() // no caller waits, but what they wrote is still there
 	short, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
 	defer cancel()
-	if err := d.Put(short, []state.Item{{Key: "more", Group: "g", Value: value}}, forever); err == nil || len(d.writer.queue) > queueBytes/size {
+	if err := d.Put(short, []state.Item{{Key: "more", Group: "g", Value: value}}, forever); err == nil || len(d.writer.queue) > maxQueuedBytes/size {
 		t.Errorf("%d jobs of 4 MiB wait, %v", len(d.writer.queue), err)
 	}
 	release()
 	put(t, d, "after", string(value)) // and it is given back
-	large := []state.Item{{Key: "l", Group: "l", Value: make([]byte, queueBytes+1)}}
+	large := []state.Item{{Key: "l", Group: "l", Value: make([]byte, maxQueuedBytes+1)}}
 	if err := d.Put(t.Context(), large, forever); err != nil {
 		t.Errorf("one that is larger than the queue: %v", err)
 	}

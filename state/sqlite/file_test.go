@@ -19,7 +19,7 @@ import (
 
 var (
 	epoch   = time.Unix(1_000_000_000, 0)
-	forever = state.Lease{Seen: epoch, Expires: epoch.Add(time.Hour)}
+	forever = state.Lease{LastUsed: epoch, Expires: epoch.Add(time.Hour)}
 )
 
 func put(t testing.TB, d *Driver, key, value string) {
@@ -93,8 +93,8 @@ func TestTwoOnOneFile(t *testing.T) {
 	has(t, two, "c", "alone")
 }
 
-// Opening and closing drivers must not take the file lock away from the others of this
-// process, whatever POSIX says about closing descriptors.
+// Opening and closing drivers must not drop the file locks of other drivers of this process, whatever
+// POSIX says about closing descriptors.
 func TestOpenKeepsLocks(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
 	holder := mustOpen(t, path)
@@ -110,7 +110,7 @@ func TestOpenKeepsLocks(t *testing.T) {
 	put(t, other, "a", "1")
 }
 
-// hold makes the driver's writer sit in its transaction until release is called.
+// hold blocks the driver's writer inside a transaction until release is called.
 func hold(t *testing.T, d *Driver) (release func()) {
 	t.Helper()
 	held, let, done := make(chan struct{}), make(chan struct{}), make(chan error, 1)
@@ -152,7 +152,7 @@ func TestForeignFiles(t *testing.T) {
 			}
 		}
 	}
-	newer := fmt.Sprintf("PRAGMA application_id = %d; PRAGMA user_version = %d; CREATE TABLE t (x)", application, version+1)
+	newer := fmt.Sprintf("PRAGMA application_id = %d; PRAGMA user_version = %d; CREATE TABLE t (x)", applicationID, schemaVersion+1)
 	for name, c := range map[string]struct {
 		make func(t *testing.T, path string)
 		want string
@@ -183,7 +183,7 @@ func TestForeignFiles(t *testing.T) {
 	}
 }
 
-// A page that rots on disk makes operations fail; it does not make the process fail.
+// A corrupt page makes operations fail, not the process.
 func TestCorruptPages(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
 	d := mustOpen(t, path)
@@ -212,7 +212,7 @@ func TestCorruptPages(t *testing.T) {
 	if err := d.Put(t.Context(), []state.Item{{Key: "key1"}}, forever); fault.KindOf(err) != fault.Unavailable {
 		t.Errorf("Put: %v, want %v", err, fault.Unavailable)
 	}
-	if _, err := d.Sweep(t.Context(), state.Sweep{Now: epoch.Add(2 * time.Hour)}); fault.KindOf(err) != fault.Unavailable {
+	if _, err := d.Sweep(t.Context(), state.SweepRequest{Now: epoch.Add(2 * time.Hour)}); fault.KindOf(err) != fault.Unavailable {
 		t.Errorf("Sweep: %v, want %v", err, fault.Unavailable)
 	}
 }
@@ -225,10 +225,10 @@ func TestFileShrinks(t *testing.T) {
 		put(t, d, fmt.Sprint(i), mebi)
 	}
 	put(t, d, "small", "1")
-	if _, err := d.Touch(t.Context(), "small", state.Lease{Seen: epoch, Expires: epoch.Add(9 * time.Hour)}); err != nil {
+	if _, err := d.Touch(t.Context(), "small", state.Lease{LastUsed: epoch, Expires: epoch.Add(9 * time.Hour)}); err != nil {
 		t.Fatal(err)
 	}
-	swept, err := d.Sweep(t.Context(), state.Sweep{Now: epoch.Add(2 * time.Hour), MaxBytes: 1 << 30})
+	swept, err := d.Sweep(t.Context(), state.SweepRequest{Now: epoch.Add(2 * time.Hour), MaxBytes: 1 << 30})
 	if err != nil || swept.Groups != 24 {
 		t.Fatalf("Sweep = %+v, %v", swept, err)
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/ctxgate/ctxgate/state"
 )
 
-// The test binary is also the other process: with these set it writes into the file, prints
-// each key once it is acknowledged, and ends without running tests.
+// The test binary is also the other process: with these variables set it writes to the file, prints
+// each key once it is acknowledged, and exits without running tests.
 const (
 	envPath = "CTXGATE_TEST_STORE"
 	envName = "CTXGATE_TEST_WRITER" // prefix of the keys
@@ -63,7 +63,7 @@ func writerProcess(t *testing.T, path, name, puts string) *exec.Cmd {
 	return cmd
 }
 
-// Four processes make the file and fill it at the same time.
+// Four processes create the file and fill it at the same time.
 func TestProcesses(t *testing.T) {
 	const processes, puts = 4, 250
 	path := filepath.Join(t.TempDir(), "store.db")
@@ -95,7 +95,7 @@ func TestProcesses(t *testing.T) {
 	}
 }
 
-// A process killed in the middle of its Puts has lost none that it acknowledged.
+// A process killed during its Puts loses none that it acknowledged.
 func TestKilledWriter(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
 	var acknowledged []string
@@ -116,7 +116,7 @@ func TestKilledWriter(t *testing.T) {
 	}
 }
 
-// killAfter kills the process once it has acknowledged so many keys, and returns all it did.
+// killAfter kills the process once it has acknowledged n keys, and returns all that it acknowledged.
 func killAfter(t *testing.T, cmd *exec.Cmd, n int) (keys []string) {
 	t.Helper()
 	out, err := cmd.StdoutPipe()
@@ -142,7 +142,7 @@ func killAfter(t *testing.T, cmd *exec.Cmd, n int) (keys []string) {
 	return keys
 }
 
-// checkTotals compares the maintained totals with a count of what is there.
+// checkTotals compares the maintained totals with a count of the rows.
 func checkTotals(t *testing.T, d *Driver) {
 	t.Helper()
 	got, err := d.Stat(t.Context())
@@ -150,7 +150,7 @@ func checkTotals(t *testing.T, d *Driver) {
 		t.Fatal(err)
 	}
 	var want state.Stat
-	row := d.reading.QueryRow(`SELECT count(*), sum(length(key) + length(name) + length(value))
+	row := d.readDB.QueryRow(`SELECT count(*), sum(length(key) + length(name) + length(value))
 		FROM item JOIN grp ON grp.id = item.grp`)
 	if err := row.Scan(&want.Items, &want.Bytes); err != nil {
 		t.Fatal(err)
@@ -159,7 +159,7 @@ func checkTotals(t *testing.T, d *Driver) {
 		t.Errorf("Stat = %+v; the items add up to %+v", got, want)
 	}
 	var health string
-	if err := d.reading.QueryRow(`PRAGMA integrity_check`).Scan(&health); err != nil || health != "ok" {
+	if err := d.readDB.QueryRow(`PRAGMA integrity_check`).Scan(&health); err != nil || health != "ok" {
 		t.Errorf("integrity check: %s, %v", health, err)
 	}
 }

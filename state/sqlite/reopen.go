@@ -12,42 +12,41 @@ import (
 	"github.com/ctxgate/ctxgate/state"
 )
 
-// Following is a driver of whatever file is at its path. A file that is removed or replaced under a
-// running process stays open, and takes texts that nobody finds again once the process ends: it is
-// given up, and the one at the path opened, or made. Its epoch is another. Operations that are under
-// way meanwhile fail.
-type Following struct {
+// ReopeningDriver uses whatever file is at its path. When the file is removed or replaced under a
+// running process, it closes the old file, which could not be found after the process ends, and opens
+// or creates the one at the path. The epoch changes. Operations in flight meanwhile fail.
+type ReopeningDriver struct {
 	path    string
-	opening sync.Mutex
+	openMu  sync.Mutex
 	current atomic.Pointer[Driver]
 	closed  atomic.Bool
 }
 
-// Follow opens the file at path as [Open] does, and follows the path from then on.
-func Follow(ctx context.Context, path string) (*Following, error) {
+// OpenReopening is [Open] for a driver that reopens the path when its file is replaced.
+func OpenReopening(ctx context.Context, path string) (*ReopeningDriver, error) {
 	d, err := Open(ctx, path)
 	if err != nil {
 		return nil, err
 	}
-	f := &Following{path: path}
+	f := &ReopeningDriver{path: path}
 	f.current.Store(d)
 	return f, nil
 }
 
-// driver is the driver of the file that is at the path now.
-func (f *Following) driver(ctx context.Context) (*Driver, error) {
+// currentDriver is the driver of the file that is at the path now.
+func (f *ReopeningDriver) currentDriver(ctx context.Context) (*Driver, error) {
 	d := f.current.Load()
 	if d.isAtItsPath() || f.closed.Load() || ctx.Err() != nil {
 		return d, nil
 	}
-	f.opening.Lock()
-	defer f.opening.Unlock()
+	f.openMu.Lock()
+	defer f.openMu.Unlock()
 	if d = f.current.Load(); d.isAtItsPath() || f.closed.Load() || ctx.Err() != nil {
 		return d, nil
 	}
 	next, err := Open(ctx, f.path)
 	if err != nil {
-		return nil, classify(fmt.Errorf("the store's file was removed or replaced, and there is none that can be used: %w", err))
+		return nil, classify(fmt.Errorf("the store's file was removed or replaced, and the path cannot be opened: %w", err))
 	}
 	f.current.Store(next)
 	slog.WarnContext(ctx, "the store's file was removed or replaced: the one at its path is used from now on", "path", f.path)
@@ -57,15 +56,15 @@ func (f *Following) driver(ctx context.Context) (*Driver, error) {
 	return next, nil
 }
 
-// isAtItsPath says whether the open file is the one that its path names.
+// isAtItsPath says whether the open file is still the one at its path.
 func (d *Driver) isAtItsPath() bool {
 	now, err := os.Stat(d.path)
 	return err == nil && os.SameFile(d.opened, now)
 }
 
 // Put implements [state.Driver].
-func (f *Following) Put(ctx context.Context, items []state.Item, lease state.Lease) error {
-	d, err := f.driver(ctx)
+func (f *ReopeningDriver) Put(ctx context.Context, items []state.Item, lease state.Lease) error {
+	d, err := f.currentDriver(ctx)
 	if err != nil {
 		return err
 	}
@@ -73,17 +72,26 @@ func (f *Following) Put(ctx context.Context, items []state.Item, lease state.Lea
 }
 
 // Get implements [state.Driver].
-func (f *Following) Get(ctx context.Context, key string, now time.Time) ([]byte, error) {
-	d, err := f.driver(ctx)
+func (f *ReopeningDriver) Get(ctx context.Context, key string, now time.Time) ([]byte, error) {
+	d, err := f.currentDriver(ctx)
 	if err != nil {
 		return nil, err
 	}
 	return d.Get(ctx, key, now)
 }
 
+// List implements [state.Driver].
+func (f *ReopeningDriver) List(ctx context.Context, req state.ListRequest) ([]state.Entry, error) {
+	d, err := f.currentDriver(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return d.List(ctx, req)
+}
+
 // Touch implements [state.Driver].
-func (f *Following) Touch(ctx context.Context, group string, lease state.Lease) (bool, error) {
-	d, err := f.driver(ctx)
+func (f *ReopeningDriver) Touch(ctx context.Context, group string, lease state.Lease) (bool, error) {
+	d, err := f.currentDriver(ctx)
 	if err != nil {
 		return false, err
 	}
@@ -91,8 +99,8 @@ func (f *Following) Touch(ctx context.Context, group string, lease state.Lease) 
 }
 
 // Drop implements [state.Driver].
-func (f *Following) Drop(ctx context.Context, group string) error {
-	d, err := f.driver(ctx)
+func (f *ReopeningDriver) Drop(ctx context.Context, group string) error {
+	d, err := f.currentDriver(ctx)
 	if err != nil {
 		return err
 	}
@@ -100,17 +108,17 @@ func (f *Following) Drop(ctx context.Context, group string) error {
 }
 
 // Sweep implements [state.Driver].
-func (f *Following) Sweep(ctx context.Context, sweep state.Sweep) (state.Swept, error) {
-	d, err := f.driver(ctx)
+func (f *ReopeningDriver) Sweep(ctx context.Context, sweep state.SweepRequest) (state.SweepResult, error) {
+	d, err := f.currentDriver(ctx)
 	if err != nil {
-		return state.Swept{}, err
+		return state.SweepResult{}, err
 	}
 	return d.Sweep(ctx, sweep)
 }
 
 // Epoch implements [state.Driver].
-func (f *Following) Epoch(ctx context.Context) (state.Epoch, error) {
-	d, err := f.driver(ctx)
+func (f *ReopeningDriver) Epoch(ctx context.Context) (state.Epoch, error) {
+	d, err := f.currentDriver(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -118,8 +126,8 @@ func (f *Following) Epoch(ctx context.Context) (state.Epoch, error) {
 }
 
 // Stat implements [state.Driver].
-func (f *Following) Stat(ctx context.Context) (state.Stat, error) {
-	d, err := f.driver(ctx)
+func (f *ReopeningDriver) Stat(ctx context.Context) (state.Stat, error) {
+	d, err := f.currentDriver(ctx)
 	if err != nil {
 		return state.Stat{}, err
 	}
@@ -127,11 +135,11 @@ func (f *Following) Stat(ctx context.Context) (state.Stat, error) {
 }
 
 // Close implements [state.Driver].
-func (f *Following) Close() error {
+func (f *ReopeningDriver) Close() error {
 	f.closed.Store(true)
-	f.opening.Lock()
-	defer f.opening.Unlock()
+	f.openMu.Lock()
+	defer f.openMu.Unlock()
 	return f.current.Load().Close()
 }
 
-var _ state.Driver = (*Following)(nil)
+var _ state.Driver = (*ReopeningDriver)(nil)

@@ -12,9 +12,9 @@ import (
 	"github.com/ctxgate/ctxgate/state"
 )
 
-func mustFollow(t *testing.T, path string) *Following {
+func mustFollow(t *testing.T, path string) *ReopeningDriver {
 	t.Helper()
-	f, err := Follow(t.Context(), path)
+	f, err := OpenReopening(t.Context(), path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -22,8 +22,8 @@ func mustFollow(t *testing.T, path string) *Following {
 	return f
 }
 
-// A file that is removed, or replaced by another, is not written to any more: what is acknowledged is
-// in the file that the next process opens, and the epoch says that the rest is gone.
+// A file that is removed or replaced is no longer written to: what is acknowledged is in the file that
+// the next process opens, and the epoch changes because the rest is gone.
 func TestFileIsReplacedUnderARunningProcess(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
 	f := mustFollow(t, path)
@@ -59,7 +59,7 @@ func TestFileIsReplacedUnderARunningProcess(t *testing.T) {
 		if after, err := f.Epoch(t.Context()); err != nil || after == before {
 			t.Errorf("%s: the epoch was %d and is %d, %v", name, before, after, err)
 		}
-		if _, err := f.Get(t.Context(), name, epoch); fault.KindOf(err) != fault.Unknown {
+		if _, err := f.Get(t.Context(), name, epoch); fault.KindOf(err) != fault.UnknownHandle {
 			t.Errorf("%s: what was in the old file is found: %v", name, err)
 		}
 		if err := f.Put(t.Context(), item(name+" since"), forever); err != nil {
@@ -74,8 +74,8 @@ func TestFileIsReplacedUnderARunningProcess(t *testing.T) {
 	}
 }
 
-// While no file can be opened at the path, every operation says so, and the log does not say that
-// another file is used; once one can be, it is.
+// While the path cannot be opened, every operation fails, and the log does not claim that another file
+// is used; once it can be opened, it is used.
 func TestFileThatCannotBeReplaced(t *testing.T) {
 	var log bytes.Buffer
 	before := slog.Default()

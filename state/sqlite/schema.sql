@@ -1,5 +1,5 @@
 -- Version 1. Keys, names and values are blobs: any bytes compare and round-trip as they are.
--- Times are Unix milliseconds. Totals are kept by triggers, in the transaction that changes
+-- Times are Unix milliseconds. Totals are maintained by triggers, in the transaction that changes
 -- them, so that every process on the file agrees.
 
 CREATE TABLE grp (
@@ -33,7 +33,7 @@ CREATE TRIGGER item_added AFTER INSERT ON item BEGIN
     UPDATE total SET items = items + 1, bytes = bytes + new.size;
 END;
 
--- An overwrite may move the item; a group left without items goes.
+-- An overwrite may move the item to another group; an empty group is deleted.
 CREATE TRIGGER item_changed AFTER UPDATE ON item BEGIN
     UPDATE grp SET items = items - 1, bytes = bytes - old.size WHERE id = old.grp;
     UPDATE grp SET items = items + 1, bytes = bytes + new.size WHERE id = new.grp;
@@ -41,7 +41,7 @@ CREATE TRIGGER item_changed AFTER UPDATE ON item BEGIN
     DELETE FROM grp WHERE id = old.grp AND items = 0;
 END;
 
--- Items are deleted with their group and in no other way.
+-- Items are deleted only with their group.
 CREATE TRIGGER grp_dropped AFTER DELETE ON grp BEGIN
     DELETE FROM item WHERE grp = old.id;
     UPDATE total SET items = items - old.items, bytes = bytes - old.bytes;

@@ -5,7 +5,7 @@
 --
 -- total.epoch changes when something is removed that was not swept: by a Drop, or by another
 -- program that empties the tables. A sweep sets total.quiet for its transaction. total.writes
--- counts the items that were written; a file that was put back from a copy has fewer.
+-- counts the items that were written; a file that was restored from a backup has fewer.
 
 ALTER TABLE grp ADD COLUMN pinned INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE total ADD COLUMN pinned INTEGER NOT NULL DEFAULT 0;
@@ -13,11 +13,11 @@ ALTER TABLE total ADD COLUMN epoch INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE total ADD COLUMN writes INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE total ADD COLUMN quiet INTEGER NOT NULL DEFAULT 0;
 
--- The tokens that version 1 kept among the texts.
+-- Version 1 stored OAuth tokens among the texts: pin them.
 UPDATE grp SET pinned = 1 WHERE substr(name, 1, 6) = x'6f6175746800';
 UPDATE total SET epoch = random(), pinned = (SELECT coalesce(sum(bytes), 0) FROM grp WHERE pinned = 1);
 
--- What may be evicted, oldest first.
+-- The groups that may be evicted, oldest first.
 DROP INDEX grp_seen;
 CREATE INDEX grp_seen ON grp (seen, name) WHERE pinned = 0;
 
@@ -47,7 +47,7 @@ CREATE TRIGGER grp_dropped AFTER DELETE ON grp BEGIN
 END;
 
 -- An item that is deleted without its group: part of a large group that a sweep removes, or
--- another program's doing.
+-- deleted by another program.
 CREATE TRIGGER item_removed AFTER DELETE ON item WHEN EXISTS (SELECT 1 FROM grp WHERE id = old.grp) BEGIN
     UPDATE grp SET items = items - 1, bytes = bytes - old.size WHERE id = old.grp;
     UPDATE total SET items = items - 1, bytes = bytes - old.size, epoch = epoch + (quiet = 0);

@@ -9,45 +9,45 @@ import (
 	"github.com/ctxgate/ctxgate/state"
 )
 
-// A sweep goes in steps, each a transaction of its own, so that Puts of this and other processes
-// come in between. How large the steps are depends on how long they take: a Put that is behind one
-// waits little longer than for its own commit, on a slow disk too.
+// A sweep runs in steps, each a transaction of its own, so that Puts of this and other processes get
+// in between. The size of a step adapts to how long steps take: a Put behind one waits little longer
+// than for its own commit, on a slow disk too.
 const (
 	maxStepGroups = 256
 	maxStepBytes  = 16 << 20
 	minStepBytes  = 64 << 10
 	stepPages     = 256
-	stepTakes     = 4 * time.Millisecond // what a step should take
+	stepTarget    = 4 * time.Millisecond // how long a step should take
 	maxPause      = 100 * time.Millisecond
-	restFactor    = 3 // how much longer the rest after a step is than the step
+	pauseFactor   = 3 // how much longer the pause after a step is than the step
 )
 
-// pace is how large the next step is; the writer's goroutine owns it.
-type pace struct {
+// stepSize is the size of the next step; the writer's goroutine owns it.
+type stepSize struct {
 	groups int
 	bytes  int64
 }
 
-func (p *pace) adapt(took time.Duration) {
+func (s *stepSize) adapt(took time.Duration) {
 	switch {
-	case took > stepTakes:
-		p.groups, p.bytes = max(1, p.groups/2), max(minStepBytes, p.bytes/2)
-	case took < stepTakes/3:
-		p.groups, p.bytes = min(maxStepGroups, p.groups*2), min(maxStepBytes, p.bytes*2)
+	case took > stepTarget:
+		s.groups, s.bytes = max(1, s.groups/2), max(minStepBytes, s.bytes/2)
+	case took < stepTarget/3:
+		s.groups, s.bytes = min(maxStepGroups, s.groups*2), min(maxStepBytes, s.bytes*2)
 	}
 }
 
-// Sweep implements [state.Driver]. One that makes room for a Put leaves the free pages to it; one
-// that does not gives them back to the file system, and rests between its steps.
-func (d *Driver) Sweep(ctx context.Context, sweep state.Sweep) (state.Swept, error) {
-	var all state.Swept
+// Sweep implements [state.Driver]. A sweep for a Put leaves the free pages to it; one in the background
+// gives them back to the file system, and pauses between its steps.
+func (d *Driver) Sweep(ctx context.Context, sweep state.SweepRequest) (state.SweepResult, error) {
+	var all state.SweepResult
 	for more := true; more; {
-		var step state.Swept
+		var step state.SweepResult
 		began := time.Now()
 		err := d.writer.submit(ctx, 0, func(w *writer) (err error) {
 			began := time.Now()
-			step, more, err = w.sweep(sweep)
-			w.pace.adapt(time.Since(began))
+			step, more, err = w.sweepStep(sweep)
+			w.stepSize.adapt(time.Since(began))
 			return err
 		})
 		if err != nil {
@@ -56,25 +56,25 @@ func (d *Driver) Sweep(ctx context.Context, sweep state.Sweep) (state.Swept, err
 		all.Groups += step.Groups
 		all.Bytes += step.Bytes
 		if sweep.Need == 0 && more {
-			pause(ctx, min(restFactor*time.Since(began), maxPause))
+			pauseAfterStep(ctx, began)
 		}
 	}
 	if sweep.Need > 0 {
 		return all, nil
 	}
-	return all, classify(d.shrink(ctx))
+	return all, classify(d.shrinkFile(ctx))
 }
 
-func pause(ctx context.Context, d time.Duration) {
+func pauseAfterStep(ctx context.Context, began time.Time) {
 	select {
-	case <-time.After(d):
+	case <-time.After(min(pauseFactor*time.Since(began), maxPause)):
 	case <-ctx.Done():
 	}
 }
 
-// sweep is one step: a run of expired groups, or when there are none a run of the oldest.
-// More is true while there may be work left.
-func (w *writer) sweep(s state.Sweep) (swept state.Swept, more bool, err error) {
+// sweepStep removes some expired groups or, when there are none, some of the least recently used.
+// more is true while there may be work left.
+func (w *writer) sweepStep(s state.SweepRequest) (swept state.SweepResult, more bool, err error) {
 	all, stored, err := w.totals()
 	if err != nil {
 		return swept, false, err
@@ -83,11 +83,11 @@ func (w *writer) sweep(s state.Sweep) (swept state.Swept, more bool, err error) 
 	if s.Need > 0 && over <= 0 {
 		return swept, false, nil
 	}
-	enough := w.pace.bytes
+	enough := w.stepSize.bytes
 	if s.Need > 0 {
 		enough = min(enough, over)
 	}
-	expired, err := w.list(w.expired, s.Now)
+	expired, err := w.listGroups(w.listExpired, s.Now)
 	if err != nil {
 		return swept, false, err
 	}
@@ -97,12 +97,12 @@ func (w *writer) sweep(s state.Sweep) (swept state.Swept, more bool, err error) 
 			return swept, false, nil
 		}
 		enough = min(enough, over)
-		if groups, err = w.list(w.oldest, s.SpareAfter); err != nil || len(groups) == 0 {
+		if groups, err = w.listGroups(w.listOldest, s.SpareAfter); err != nil || len(groups) == 0 {
 			return swept, false, err
 		}
 	}
 	live := len(expired) == 0
-	if swept.Groups, err = w.removeRun(groups, enough, live, s.Now); err != nil {
+	if swept.Groups, err = w.removeGroups(groups, enough, live, s.Now); err != nil {
 		return swept, false, err
 	}
 	allAfter, after, err := w.totals()
@@ -110,70 +110,63 @@ func (w *writer) sweep(s state.Sweep) (swept state.Swept, more bool, err error) 
 	return swept, !live && s.Need == 0 || after+s.Need > s.MaxBytes, err
 }
 
-// totals are the bytes of everything, and of what may be evicted.
+// totals are the bytes of everything, and of unpinned groups.
 func (w *writer) totals() (all, stored int64, err error) {
-	if err := w.sumStored.QueryRow().Scan(&all, &stored); err != nil {
+	if err := w.sumBytes.QueryRow().Scan(&all, &stored); err != nil {
 		return 0, 0, fmt.Errorf("read the total: %w", err)
 	}
 	return all, stored, nil
 }
 
-// removeRun removes groups in order until enough bytes went, and says how many went. Others may rely
-// on live groups that were seen a short while ago: the epoch tells them.
-func (w *writer) removeRun(groups []listed, enough int64, live bool, now time.Time) (removed int, err error) {
-	if err := do(w.quiet, 1, 0); err != nil {
+// removeGroups removes groups in order until enough bytes are gone, and returns how many it removed. A
+// live group that was used a short while ago changes the epoch: receipts for it are void.
+func (w *writer) removeGroups(groups []groupRow, enough int64, live bool, now time.Time) (removed int, err error) {
+	if err := execStmt(w.setQuiet, 1, 0); err != nil {
 		return 0, fmt.Errorf("begin a step: %w", err)
 	}
-	relied := int64(0)
+	epochChange := int64(0)
 	for _, g := range groups {
 		if enough <= 0 {
 			break
 		}
-		if live && g.seen > now.Add(-state.MaxAckAge).UnixMilli() {
-			relied = 1
+		if live && g.seen > now.Add(-state.MaxAckLifetime).UnixMilli() {
+			epochChange = 1
 		}
-		if g.bytes > maxStepBytes && g.bytes > 2*w.pace.bytes {
-			if err := w.removeSome(g); err != nil {
-				return removed, err
+		if g.bytes > maxStepBytes && g.bytes > 2*w.stepSize.bytes {
+			// Too large for one step: it expires, so that it is unreadable at once, and loses some of
+			// its items. The next steps find it among the expired.
+			if err := execStmt(w.expireGroup, g.id); err != nil {
+				return removed, fmt.Errorf("expire a group: %w", err)
+			}
+			if err := execStmt(w.removeItems, g.id, max(1, g.items*w.stepSize.bytes/g.bytes)); err != nil {
+				return removed, fmt.Errorf("remove a part of a group: %w", err)
 			}
 			break
 		}
-		if err := do(w.removeID, g.id); err != nil {
+		if err := execStmt(w.removeGroup, g.id); err != nil {
 			return removed, fmt.Errorf("remove a group: %w", err)
 		}
 		removed++
 		enough -= g.bytes
 	}
-	if err := do(w.quiet, 0, relied); err != nil {
+	if err := execStmt(w.setQuiet, 0, epochChange); err != nil {
 		return removed, fmt.Errorf("end a step: %w", err)
 	}
 	return removed, nil
 }
 
-// removeSome begins to remove a group that is too large for one step: it expires, so that it is gone
-// for everybody at once, and loses some of its items. The next steps find it among the expired.
-func (w *writer) removeSome(g listed) error {
-	if err := do(w.hide, g.id); err != nil {
-		return fmt.Errorf("expire a group: %w", err)
-	}
-	if err := do(w.removeItems, g.id, max(1, g.items*w.pace.bytes/g.bytes)); err != nil {
-		return fmt.Errorf("remove a part of a group: %w", err)
-	}
-	return nil
-}
+type groupRow struct{ id, bytes, items, seen int64 }
 
-type listed struct{ id, bytes, items, seen int64 }
-
-// list reads to the end before anything is removed: the connection can do one at a time.
-func (w *writer) list(query *sql.Stmt, until time.Time) ([]listed, error) {
-	rows, err := query.Query(until.UnixMilli(), w.pace.groups)
+// listGroups reads all rows before anything is removed: the connection runs one statement at a time.
+func (w *writer) listGroups(query *sql.Stmt, until time.Time) ([]groupRow, error) {
+	rows, err := query.Query(until.UnixMilli(), w.stepSize.groups)
 	if err != nil {
 		return nil, fmt.Errorf("list groups to remove: %w", err)
 	}
 	defer rows.Close()
-	var groups []listed
+	var groups []groupRow
 	for rows.Next() {
-		var g listed
+		var g groupRow
 		if err := rows.Scan(&g.id, &g.bytes, &g.items, &g.seen); err != nil {
 			return nil, fmt.Errorf("list groups to remove: %w", err)
 		}
@@ -182,9 +175,9 @@ func (w *writer) list(query *sql.Stmt, until time.Time) ([]listed, error) {
 	return groups, rows.Err()
 }
 
-// shrink gives free pages back while they are more than an eighth of the file; fewer are kept
-// for the next Puts.
-func (d *Driver) shrink(ctx context.Context) error {
+// shrinkFile gives free pages back to the file system while they are more than an eighth of the file;
+// fewer stay for the next Puts.
+func (d *Driver) shrinkFile(ctx context.Context) error {
 	for more := true; more; {
 		began := time.Now()
 		err := d.writer.submit(ctx, 0, func(w *writer) error {
@@ -204,7 +197,7 @@ func (d *Driver) shrink(ctx context.Context) error {
 			return err
 		}
 		if more {
-			pause(ctx, min(restFactor*time.Since(began), maxPause))
+			pauseAfterStep(ctx, began)
 		}
 	}
 	return nil

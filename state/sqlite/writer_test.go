@@ -13,7 +13,7 @@ import (
 	"github.com/ctxgate/ctxgate/state"
 )
 
-// queued waits until n jobs stand in the writer's queue.
+// queued waits until n jobs are in the writer's queue.
 func queued(t *testing.T, d *Driver, n int) {
 	t.Helper()
 	for range 1000 {
@@ -56,7 +56,7 @@ func TestOneFailureInABatch(t *testing.T) {
 	for i := range 9 {
 		wg.Go(func() {
 			err := d.writer.submit(t.Context(), 0, func(w *writer) error {
-				if err := w.put([]state.Item{{Key: fmt.Sprint(i), Group: "g"}}, forever); err != nil || i != 4 {
+				if err := w.putItems([]state.Item{{Key: fmt.Sprint(i), Group: "g"}}, forever); err != nil || i != 4 {
 					return err
 				}
 				return broken // after it wrote
@@ -71,18 +71,17 @@ func TestOneFailureInABatch(t *testing.T) {
 	wg.Wait()
 	for i := range 9 {
 		_, err := d.Get(t.Context(), fmt.Sprint(i), epoch)
-		if gone := fault.KindOf(err) == fault.Unknown; gone != (i == 4) {
+		if gone := fault.KindOf(err) == fault.UnknownHandle; gone != (i == 4) {
 			t.Errorf("job %d: %v", i, err)
 		}
 	}
 }
 
-// A full disk fails the Puts that meet it, keeps what was there, and passes when there is room.
-// A bug below must cost the texts it met their place in the store, not the process.
+// A panic in a job fails the batch, not the process.
 func TestPanicInABatch(t *testing.T) {
 	d := mustOpen(t, filepath.Join(t.TempDir(), "store.db"))
 	err := d.writer.submit(t.Context(), 0, func(w *writer) error {
-		if err := w.put([]state.Item{{Key: "half", Group: "g"}}, forever); err != nil {
+		if err := w.putItems([]state.Item{{Key: "half", Group: "g"}}, forever); err != nil {
 			return err
 		}
 		panic("a bug")
@@ -94,11 +93,12 @@ func TestPanicInABatch(t *testing.T) {
 		t.Errorf("the next put: %v", err)
 	}
 	has(t, d, "next", "")
-	if _, err := d.Get(t.Context(), "half", time.Now()); fault.KindOf(err) != fault.Unknown {
+	if _, err := d.Get(t.Context(), "half", time.Now()); fault.KindOf(err) != fault.UnknownHandle {
 		t.Errorf("what the job wrote is there: %v", err)
 	}
 }
 
+// A full disk fails the Puts that hit it, keeps what is stored, and recovers when there is space.
 func TestFullDisk(t *testing.T) {
 	d := mustOpen(t, filepath.Join(t.TempDir(), "store.db"))
 	put(t, d, "before", "kept")
@@ -116,14 +116,14 @@ func TestFullDisk(t *testing.T) {
 	if err := d.Put(t.Context(), big, forever); fault.KindOf(err) != fault.Full {
 		t.Errorf("Put = %v, want %v", err, fault.Full)
 	}
-	if _, err := d.Get(t.Context(), "a", epoch); fault.KindOf(err) != fault.Unknown {
+	if _, err := d.Get(t.Context(), "a", epoch); fault.KindOf(err) != fault.UnknownHandle {
 		t.Errorf("half of the batch is there: %v", err)
 	}
 	has(t, d, "before", "kept")
 	put(t, d, "small", "fits")
 	limit(1 << 20)
 	if err := d.Put(t.Context(), big, forever); err != nil {
-		t.Errorf("Put after room was made: %v", err)
+		t.Errorf("Put after space was freed: %v", err)
 	}
 	checkTotals(t, d)
 }
@@ -146,24 +146,24 @@ func TestWaitingPutIsCanceled(t *testing.T) {
 	}
 	release()
 	put(t, d, "b", "after it")
-	if _, err := d.Get(t.Context(), "a", epoch); fault.KindOf(err) != fault.Unknown {
+	if _, err := d.Get(t.Context(), "a", epoch); fault.KindOf(err) != fault.UnknownHandle {
 		t.Errorf("a Put that was canceled in the queue was done: %v", err)
 	}
 }
 
-// The queue has a limit; at the limit a Put waits for its context and no longer.
+// The queue is bounded in jobs; at the bound a Put waits until its context ends.
 func TestFullQueue(t *testing.T) {
 	d := mustOpen(t, filepath.Join(t.TempDir(), "store.db"))
 	release := hold(t, d)
 	var wg sync.WaitGroup
-	for i := range queueJobs {
+	for i := range maxQueuedJobs {
 		wg.Go(func() {
 			if err := d.Put(t.Context(), []state.Item{{Key: fmt.Sprint(i)}}, forever); err != nil {
 				t.Error(err)
 			}
 		})
 	}
-	queued(t, d, queueJobs)
+	queued(t, d, maxQueuedJobs)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	if err := d.Put(ctx, []state.Item{{Key: "late"}}, forever); !errors.Is(err, context.DeadlineExceeded) {
@@ -171,12 +171,12 @@ func TestFullQueue(t *testing.T) {
 	}
 	release()
 	wg.Wait()
-	if stat, err := d.Stat(t.Context()); err != nil || stat.Items != queueJobs {
+	if stat, err := d.Stat(t.Context()); err != nil || stat.Items != maxQueuedJobs {
 		t.Errorf("Stat = %+v, %v", stat, err)
 	}
 }
 
-// A lock held elsewhere for longer than SQLite's own patience is waited out.
+// A write waits for another process's lock for longer than SQLite's busy timeout.
 func TestLongLock(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
 	one, two := mustOpen(t, path), mustOpen(t, path)

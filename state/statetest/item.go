@@ -119,8 +119,8 @@ func sameKeyTwice(d *driver) {
 	d.touch("g", lease(1, 101), false)
 }
 
-// atomicBatch reads while large batches go in: a reader that sees the last item of a batch
-// must see the first, and the totals move by whole batches only.
+// atomicBatch reads while large batches are put: a reader that sees the last item of a batch must see
+// the first, and the totals change by whole batches only.
 func atomicBatch(d *driver) {
 	const parts, size = 8, 32 << 10
 	value := strings.Repeat("x", size)

@@ -14,7 +14,7 @@ func expiry(d *driver) {
 	d.hasNot(10, "a") // the moment itself is too late
 	d.has(10, "b", "2")
 	d.hasNot(1<<40, "a", "b")
-	d.holds(a, b) // until somebody sweeps
+	d.holds(a, b) // until they are swept
 	d.has(9, "a", "1")
 }
 
@@ -27,7 +27,7 @@ func putExtends(d *driver) {
 	d.has(19, "c", "3")
 	d.hasNot(20, "a", "b", "c")
 	// Seen was not set back by the last Put either: at 4 it is still spared.
-	d.sweep(state.Sweep{Now: at(6), SpareAfter: at(4)}, state.Swept{})
+	d.sweep(state.SweepRequest{Now: at(6), SpareAfter: at(4)}, state.SweepResult{})
 	d.has(6, "a", "1")
 }
 
@@ -58,15 +58,15 @@ func touchNeverShortens(d *driver) {
 	d.put(lease(10, 100), a)
 	d.touch("g", lease(5, 50), true)
 	d.has(99, "a", "1")
-	d.sweep(state.Sweep{Now: at(20), SpareAfter: at(9)}, state.Swept{}) // Seen is still 10
+	d.sweep(state.SweepRequest{Now: at(20), SpareAfter: at(9)}, state.SweepResult{}) // Seen is still 10
 	// Each time moves by itself.
 	d.touch("g", lease(20, 50), true)
 	d.has(99, "a", "1")
-	d.sweep(state.Sweep{Now: at(20), SpareAfter: at(19)}, state.Swept{})
+	d.sweep(state.SweepRequest{Now: at(20), SpareAfter: at(19)}, state.SweepResult{})
 	d.touch("g", lease(5, 200), true)
 	d.has(199, "a", "1")
-	d.sweep(state.Sweep{Now: at(20), SpareAfter: at(19)}, state.Swept{})
-	d.sweep(state.Sweep{Now: at(20), SpareAfter: at(20)}, state.Swept{Groups: 1, Bytes: a.Size()})
+	d.sweep(state.SweepRequest{Now: at(20), SpareAfter: at(19)}, state.SweepResult{})
+	d.sweep(state.SweepRequest{Now: at(20), SpareAfter: at(20)}, state.SweepResult{Groups: 1, Bytes: a.Size()})
 }
 
 func touchExpired(d *driver) {
@@ -76,11 +76,11 @@ func touchExpired(d *driver) {
 	d.hasNot(15, "a")
 }
 
-// touchGrain holds a driver to the grain's upper limit; it may or may not use it below.
-func touchGrain(d *driver) {
+// touchGranularity: a driver must move the times by the granularity; below it may leave them.
+func touchGranularity(d *driver) {
 	coarse := func(seen, expires int) state.Lease {
 		l := lease(seen, expires)
-		l.Grain = 10 * time.Millisecond
+		l.Granularity = 10 * time.Millisecond
 		return l
 	}
 	a := item("a", "g", "1")
@@ -89,10 +89,10 @@ func touchGrain(d *driver) {
 	d.has(999, "a", "1")
 	d.touch("g", coarse(10, 1010), true) // as far as the grain: this one counts
 	d.has(1009, "a", "1")
-	d.sweep(state.Sweep{Now: at(20), SpareAfter: at(9)}, state.Swept{})
+	d.sweep(state.SweepRequest{Now: at(20), SpareAfter: at(9)}, state.SweepResult{})
 	d.touch("g", coarse(11, 2000), true) // one of the two is enough
 	d.has(1999, "a", "1")
 	d.touch("g", coarse(500, 2000), true)
-	d.sweep(state.Sweep{Now: at(500), SpareAfter: at(499)}, state.Swept{})
+	d.sweep(state.SweepRequest{Now: at(500), SpareAfter: at(499)}, state.SweepResult{})
 	d.touch("g", coarse(2000, 2001), false) // within the grain, but gone
 }

@@ -16,12 +16,12 @@ func sweepSparesPinned(d *driver) {
 	token, text := pinned("t", "t", "token"), item("a", "a", "text")
 	d.put(lease(0, 100), token)
 	d.put(lease(1, 100), text)
-	d.sweep(state.Sweep{Now: at(50), SpareAfter: at(50), MaxBytes: 0, Need: 1 << 30}, state.Swept{Groups: 1, Bytes: text.Size()})
+	d.sweep(state.SweepRequest{Now: at(50), SpareAfter: at(50), MaxBytes: 0, Need: 1 << 30}, state.SweepResult{Groups: 1, Bytes: text.Size()})
 	d.has(50, "t", "token")
-	d.sweep(state.Sweep{Now: at(50), SpareAfter: at(50), MaxBytes: 0}, state.Swept{})
+	d.sweep(state.SweepRequest{Now: at(50), SpareAfter: at(50), MaxBytes: 0}, state.SweepResult{})
 	d.has(50, "t", "token")
 	// It expires as everything does.
-	d.sweep(state.Sweep{Now: at(100), SpareAfter: at(100), MaxBytes: roomy}, state.Swept{Groups: 1, Bytes: token.Size()})
+	d.sweep(state.SweepRequest{Now: at(100), SpareAfter: at(100), MaxBytes: roomy}, state.SweepResult{Groups: 1, Bytes: token.Size()})
 	d.holds()
 }
 
@@ -38,7 +38,7 @@ func pinnedTotals(d *driver) {
 	more := pinned("c", "g", "more") // pins what the group has already
 	d.put(lease(0, 100), more)
 	is(b.Size(), sizes(a, more))
-	later := item("d", "g", "not said again")
+	later := item("d", "g", "not mentioned again")
 	d.put(lease(0, 100), later)
 	is(b.Size(), sizes(a, more, later))
 	d.put(lease(0, 100), item("a", "g", "longer than it was"))
@@ -60,7 +60,7 @@ func (d *driver) epoch() state.Epoch {
 	return epoch
 }
 
-// epochStays: what a driver removes by itself, nobody relies on.
+// epochStays: removing expired or long unused groups does not change the epoch.
 func epochStays(d *driver) {
 	const hour = int(time.Hour / time.Millisecond)
 	before := d.epoch()
@@ -71,14 +71,14 @@ func epochStays(d *driver) {
 	if err := d.Drop(d.ctx, "no such group"); err != nil {
 		d.Fatal(err)
 	}
-	d.sweep(state.Sweep{Now: at(100), SpareAfter: at(0), MaxBytes: roomy}, state.Swept{Groups: 1, Bytes: 3})
-	d.sweep(state.Sweep{Now: at(hour), SpareAfter: at(hour), MaxBytes: 0}, state.Swept{Groups: 1, Bytes: 10})
+	d.sweep(state.SweepRequest{Now: at(100), SpareAfter: at(0), MaxBytes: roomy}, state.SweepResult{Groups: 1, Bytes: 3})
+	d.sweep(state.SweepRequest{Now: at(hour), SpareAfter: at(hour), MaxBytes: 0}, state.SweepResult{Groups: 1, Bytes: 10})
 	if after := d.epoch(); after != before {
 		d.Fatalf("the epoch went from %d to %d", before, after)
 	}
 }
 
-// epochChanges: what somebody may rely on does not go unnoticed.
+// epochChanges: removing a live group that was used a short while ago changes the epoch.
 func epochChanges(d *driver) {
 	last := d.epoch()
 	changed := func(why string) {
@@ -94,6 +94,6 @@ func epochChanges(d *driver) {
 		d.Fatal(err)
 	}
 	changed("a group was dropped")
-	d.sweep(state.Sweep{Now: at(500), SpareAfter: at(500), MaxBytes: 0}, state.Swept{Groups: 1, Bytes: 3})
+	d.sweep(state.SweepRequest{Now: at(500), SpareAfter: at(500), MaxBytes: 0}, state.SweepResult{Groups: 1, Bytes: 3})
 	changed("a group was evicted that was seen half a second ago")
 }

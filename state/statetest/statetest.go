@@ -1,9 +1,9 @@
-// Package statetest is the one suite that every [state.Driver] passes. It holds a driver to
-// the contract in package state word by word and to nothing else.
+// Package statetest is the conformance suite of every [state.Driver]. It checks the contract in package
+// state and nothing else.
 //
-// statetest.go has the entry and the words the tests share; item.go, lease.go, sweep.go,
-// pin.go and use.go have the tests: of items and their accounting, of leases and expiry, of
-// eviction, of what is pinned and of epochs, and of many callers, ended contexts and Close.
+// statetest.go has the entry point and shared checks; item.go tests items and totals, list.go lists, lease.go leases
+// and expiry, sweep.go eviction, pin.go pinned groups and epochs, use.go concurrency, ended contexts and
+// Close.
 package statetest
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/ctxgate/ctxgate/state"
 )
 
-// Test runs the suite. Open makes a new and empty driver for each test; the suite closes it.
+// Test runs the suite. open makes a new and empty driver for each test; the suite closes it.
 func Test(t *testing.T, open func(t *testing.T) state.Driver) {
 	for _, c := range []struct {
 		name string
@@ -31,13 +31,16 @@ func Test(t *testing.T, open func(t *testing.T) state.Driver) {
 		{"SameKeyTwice", sameKeyTwice},
 		{"AtomicBatch", atomicBatch},
 		{"Drop", drop},
+		{"List", list},
+		{"ListAnyBytes", listAnyBytes},
+		{"ListLeavesOutExpired", listLeavesOutExpired},
 		{"Expiry", expiry},
 		{"PutExtends", putExtends},
 		{"PutRevivesNothing", putRevivesNothing},
 		{"TouchExtends", touchExtends},
 		{"TouchNeverShortens", touchNeverShortens},
 		{"TouchExpired", touchExpired},
-		{"TouchGrain", touchGrain},
+		{"TouchGranularity", touchGranularity},
 		{"SweepExpired", sweepExpired},
 		{"SweepOldestFirst", sweepOldestFirst},
 		{"SweepExpiredBeforeOldest", sweepExpiredBeforeOldest},
@@ -68,20 +71,20 @@ func Test(t *testing.T, open func(t *testing.T) state.Driver) {
 	}
 }
 
-// driver is the driver under test with the checks the tests are written in.
+// driver is the driver under test, with checks.
 type driver struct {
 	*testing.T
 	state.Driver
 	ctx context.Context
 }
 
-// at is a moment some milliseconds into the tests' time, which is not today's.
+// at is a time ms milliseconds after the tests' start, which is in the past.
 func at(ms int) time.Time {
 	return time.Date(2001, 2, 3, 4, 5, 6, 0, time.UTC).Add(time.Duration(ms) * time.Millisecond)
 }
 
 func lease(seen, expires int) state.Lease {
-	return state.Lease{Seen: at(seen), Expires: at(expires)}
+	return state.Lease{LastUsed: at(seen), Expires: at(expires)}
 }
 
 func item(key, group, value string) state.Item {
@@ -95,7 +98,7 @@ func (d *driver) put(l state.Lease, items ...state.Item) {
 	}
 }
 
-// has checks that the key can be read at the moment and holds the value.
+// has checks that the key can be read at this time and has the value.
 func (d *driver) has(ms int, key, value string) {
 	d.Helper()
 	got, err := d.Get(d.ctx, key, at(ms))
@@ -107,13 +110,13 @@ func (d *driver) has(ms int, key, value string) {
 	}
 }
 
-// hasNot checks that none of the keys can be read at the moment.
+// hasNot checks that none of the keys can be read at this time.
 func (d *driver) hasNot(ms int, keys ...string) {
 	d.Helper()
 	for _, key := range keys {
 		got, err := d.Get(d.ctx, key, at(ms))
-		if fault.KindOf(err) != fault.Unknown {
-			d.Fatalf("Get(%q) at %d = %.40q, %v; want %v", key, ms, got, err, fault.Unknown)
+		if fault.KindOf(err) != fault.UnknownHandle {
+			d.Fatalf("Get(%q) at %d = %.40q, %v; want %v", key, ms, got, err, fault.UnknownHandle)
 		}
 		if got != nil {
 			d.Fatalf("Get(%q) at %d gave bytes with its error", key, ms)
@@ -129,7 +132,7 @@ func (d *driver) touch(group string, l state.Lease, want bool) {
 	}
 }
 
-func (d *driver) sweep(s state.Sweep, want state.Swept) {
+func (d *driver) sweep(s state.SweepRequest, want state.SweepResult) {
 	d.Helper()
 	got, err := d.Sweep(d.ctx, s)
 	if err != nil || got != want {

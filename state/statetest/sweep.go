@@ -11,21 +11,21 @@ const roomy = 1 << 40
 
 func sweepExpired(d *driver) {
 	a, b, c := item("a", "g", "1"), item("b", "g", "22"), item("c", "h", "333")
-	d.sweep(state.Sweep{Now: at(0), SpareAfter: at(0), MaxBytes: roomy}, state.Swept{})
+	d.sweep(state.SweepRequest{Now: at(0), SpareAfter: at(0), MaxBytes: roomy}, state.SweepResult{})
 	d.put(lease(0, 10), a, b)
 	d.put(lease(0, 11), c)
-	d.sweep(state.Sweep{Now: at(9), SpareAfter: at(9), MaxBytes: roomy}, state.Swept{})
+	d.sweep(state.SweepRequest{Now: at(9), SpareAfter: at(9), MaxBytes: roomy}, state.SweepResult{})
 	d.holds(a, b, c)
-	// Being shown lately does not help what has expired.
-	d.sweep(state.Sweep{Now: at(10), SpareAfter: at(-10), MaxBytes: roomy}, state.Swept{Groups: 1, Bytes: sizes(a, b)})
+	// Recent use does not spare an expired group.
+	d.sweep(state.SweepRequest{Now: at(10), SpareAfter: at(-10), MaxBytes: roomy}, state.SweepResult{Groups: 1, Bytes: sizes(a, b)})
 	d.holds(c)
 	d.hasNot(9, "a", "b")
 	d.has(10, "c", "333")
-	d.sweep(state.Sweep{Now: at(10), SpareAfter: at(10), MaxBytes: roomy}, state.Swept{})
+	d.sweep(state.SweepRequest{Now: at(10), SpareAfter: at(10), MaxBytes: roomy}, state.SweepResult{})
 }
 
-// row puts five groups of one item each. They are seen in the order c a e b d, which is
-// neither that of the names nor that of the Puts.
+// row puts five groups of one item each, last used in the order c a e b d, which is neither that of the
+// names nor that of the Puts.
 func (d *driver) row() map[string]state.Item {
 	items := map[string]state.Item{}
 	for name, seen := range map[string]int{"c": 1, "a": 2, "e": 3, "b": 4, "d": 5} {
@@ -41,11 +41,11 @@ func sweepOldestFirst(d *driver) {
 	order := []string{"c", "a", "e", "b", "d"}
 	for i, name := range order {
 		left := int64(len(order) - i)
-		ask := state.Sweep{Now: at(10), SpareAfter: at(10), MaxBytes: left * one}
-		d.sweep(ask, state.Swept{}) // it fits exactly
+		ask := state.SweepRequest{Now: at(10), SpareAfter: at(10), MaxBytes: left * one}
+		d.sweep(ask, state.SweepResult{}) // it fits exactly
 		d.has(10, name, string(items[name].Value))
 		ask.MaxBytes--
-		d.sweep(ask, state.Swept{Groups: 1, Bytes: one})
+		d.sweep(ask, state.SweepResult{Groups: 1, Bytes: one})
 		d.hasNot(10, name)
 		for _, later := range order[i+1:] {
 			d.has(10, later, string(items[later].Value))
@@ -59,10 +59,10 @@ func sweepExpiredBeforeOldest(d *driver) {
 	d.put(lease(1, 100), old)
 	d.put(lease(5, 10), expired)
 	d.put(lease(6, 100), fresh)
-	d.sweep(state.Sweep{Now: at(10), SpareAfter: at(10), MaxBytes: 2 * old.Size()}, state.Swept{Groups: 1, Bytes: expired.Size()})
+	d.sweep(state.SweepRequest{Now: at(10), SpareAfter: at(10), MaxBytes: 2 * old.Size()}, state.SweepResult{Groups: 1, Bytes: expired.Size()})
 	d.holds(old, fresh)
 	d.put(lease(5, 10), expired)
-	d.sweep(state.Sweep{Now: at(10), SpareAfter: at(10), MaxBytes: old.Size()}, state.Swept{Groups: 2, Bytes: 2 * old.Size()})
+	d.sweep(state.SweepRequest{Now: at(10), SpareAfter: at(10), MaxBytes: old.Size()}, state.SweepResult{Groups: 2, Bytes: 2 * old.Size()})
 	d.has(10, "c", "3")
 	d.holds(fresh)
 }
@@ -78,7 +78,7 @@ func sweepTies(d *driver) {
 		if err != nil {
 			d.Fatal(err)
 		}
-		if _, err := d.Sweep(d.ctx, state.Sweep{Now: at(2), SpareAfter: at(2), MaxBytes: stat.Bytes - 1}); err != nil {
+		if _, err := d.Sweep(d.ctx, state.SweepRequest{Now: at(2), SpareAfter: at(2), MaxBytes: stat.Bytes - 1}); err != nil {
 			d.Fatal(err)
 		}
 		d.hasNot(2, gone)
@@ -92,12 +92,12 @@ func sweepSpares(d *driver) {
 	items := d.row()
 	one := items["a"].Size()
 	// b and d were seen after 3; no shortage takes them.
-	d.sweep(state.Sweep{Now: at(10), SpareAfter: at(3), MaxBytes: 0, Need: 1 << 30}, state.Swept{Groups: 3, Bytes: 3 * one})
+	d.sweep(state.SweepRequest{Now: at(10), SpareAfter: at(3), MaxBytes: 0, Need: 1 << 30}, state.SweepResult{Groups: 3, Bytes: 3 * one})
 	d.holds(items["b"], items["d"])
-	d.sweep(state.Sweep{Now: at(10), SpareAfter: at(3), MaxBytes: 0, Need: 1 << 30}, state.Swept{})
+	d.sweep(state.SweepRequest{Now: at(10), SpareAfter: at(3), MaxBytes: 0, Need: 1 << 30}, state.SweepResult{})
 	// A touch spares, too.
 	d.touch("b", lease(6, 1000), true)
-	d.sweep(state.Sweep{Now: at(10), SpareAfter: at(5), MaxBytes: 0}, state.Swept{Groups: 1, Bytes: one})
+	d.sweep(state.SweepRequest{Now: at(10), SpareAfter: at(5), MaxBytes: 0}, state.SweepResult{Groups: 1, Bytes: one})
 	d.holds(items["b"])
 	d.has(10, "b", string(items["b"].Value))
 }
@@ -105,19 +105,19 @@ func sweepSpares(d *driver) {
 func sweepNeed(d *driver) {
 	items := d.row()
 	one := items["a"].Size()
-	ask := state.Sweep{Now: at(10), SpareAfter: at(10), MaxBytes: 6 * one, Need: one}
-	d.sweep(ask, state.Swept{})
+	ask := state.SweepRequest{Now: at(10), SpareAfter: at(10), MaxBytes: 6 * one, Need: one}
+	d.sweep(ask, state.SweepResult{})
 	ask.Need++
-	d.sweep(ask, state.Swept{Groups: 1, Bytes: one})
+	d.sweep(ask, state.SweepResult{Groups: 1, Bytes: one})
 	ask.Need = 4*one + 1
-	d.sweep(ask, state.Swept{Groups: 3, Bytes: 3 * one})
+	d.sweep(ask, state.SweepResult{Groups: 3, Bytes: 3 * one})
 	d.holds(items["d"])
 	ask.Need = 7 * one // more than there could ever be
-	d.sweep(ask, state.Swept{Groups: 1, Bytes: one})
+	d.sweep(ask, state.SweepResult{Groups: 1, Bytes: one})
 	d.holds()
 }
 
-// sweepMany is enough groups that no driver does them in one step.
+// sweepMany has more groups than a driver removes in one step.
 func sweepMany(d *driver) {
 	const n = 1500
 	var old, live []state.Item
@@ -128,12 +128,12 @@ func sweepMany(d *driver) {
 	}
 	d.put(lease(0, 10), old...)
 	d.put(lease(5, 1000), live...)
-	ask := state.Sweep{Now: at(10), SpareAfter: at(10), MaxBytes: sizes(live[n-7:]...)}
-	d.sweep(ask, state.Swept{Groups: 2*n - 7, Bytes: sizes(old...) + sizes(live[:n-7]...)})
+	ask := state.SweepRequest{Now: at(10), SpareAfter: at(10), MaxBytes: sizes(live[n-7:]...)}
+	d.sweep(ask, state.SweepResult{Groups: 2*n - 7, Bytes: sizes(old...) + sizes(live[:n-7]...)})
 	d.holds(live[n-7:]...)
 }
 
-// sweepForAPut removes no more than the Put needs, of what has expired too.
+// sweepForAPut: no more is removed than the Put needs, not even expired groups.
 func sweepForAPut(d *driver) {
 	var all []state.Item
 	for i := range 20 {
@@ -141,15 +141,15 @@ func sweepForAPut(d *driver) {
 		d.put(lease(i, 50), all[i])
 	}
 	one := all[0].Size()
-	ask := state.Sweep{Now: at(60), SpareAfter: at(60), MaxBytes: 20 * one, Need: 2*one + 1}
-	d.sweep(ask, state.Swept{Groups: 3, Bytes: 3 * one})
-	d.sweep(ask, state.Swept{})
+	ask := state.SweepRequest{Now: at(60), SpareAfter: at(60), MaxBytes: 20 * one, Need: 2*one + 1}
+	d.sweep(ask, state.SweepResult{Groups: 3, Bytes: 3 * one})
+	d.sweep(ask, state.SweepResult{})
 	ask.Need = 0
-	d.sweep(ask, state.Swept{Groups: 17, Bytes: 17 * one})
+	d.sweep(ask, state.SweepResult{Groups: 17, Bytes: 17 * one})
 	d.holds()
 }
 
-// sweepLargeGroup is one that no driver removes in one short step: it is gone at once all the same.
+// sweepLargeGroup: a group that is too large for one short step is unreadable at once all the same.
 func sweepLargeGroup(d *driver) {
 	var large []state.Item
 	for i := range 18 {
@@ -158,7 +158,7 @@ func sweepLargeGroup(d *driver) {
 	d.put(lease(0, 100), large...)
 	small := item("small", "small", "x")
 	d.put(lease(1, 100), small)
-	ask := state.Sweep{Now: at(10), SpareAfter: at(10), MaxBytes: sizes(large...), Need: 1}
+	ask := state.SweepRequest{Now: at(10), SpareAfter: at(10), MaxBytes: sizes(large...), Need: 1}
 	if _, err := d.Sweep(d.ctx, ask); err != nil {
 		d.Fatal(err)
 	}
@@ -167,7 +167,7 @@ func sweepLargeGroup(d *driver) {
 	}
 	d.has(10, "small", "x")
 	d.touch("large", lease(11, 100), false)
-	ask = state.Sweep{Now: at(10), SpareAfter: at(10), MaxBytes: roomy}
+	ask = state.SweepRequest{Now: at(10), SpareAfter: at(10), MaxBytes: roomy}
 	if _, err := d.Sweep(d.ctx, ask); err != nil {
 		d.Fatal(err)
 	}

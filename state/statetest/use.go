@@ -12,8 +12,8 @@ import (
 	"github.com/ctxgate/ctxgate/state"
 )
 
-// concurrent has writers that read back what they were acknowledged, beside sweeps, touches
-// and drops of other groups; in the end the totals are exact.
+// concurrent runs writers that read back what was acknowledged, beside sweeps, touches and drops of
+// other groups; in the end the totals are exact.
 func concurrent(d *driver) {
 	const writers, puts = 8, 25
 	var wg sync.WaitGroup
@@ -64,7 +64,7 @@ func (d *driver) oneWriter(items []state.Item, brief string) {
 	}
 	check("Put", d.Put(d.ctx, []state.Item{item(brief, brief, "x")}, lease(5, 1000)))
 	check("Drop", d.Drop(d.ctx, brief))
-	_, err := d.Sweep(d.ctx, state.Sweep{Now: at(50), SpareAfter: at(4), MaxBytes: 0})
+	_, err := d.Sweep(d.ctx, state.SweepRequest{Now: at(50), SpareAfter: at(4), MaxBytes: 0})
 	check("Sweep", err)
 }
 
@@ -77,7 +77,7 @@ func (d *driver) oneReader(items []state.Item, stop chan struct{}) {
 		}
 		i := items[n*7%len(items)]
 		got, err := d.Get(d.ctx, i.Key, at(50))
-		if err == nil && !bytes.Equal(got, i.Value) || err != nil && fault.KindOf(err) != fault.Unknown {
+		if err == nil && !bytes.Equal(got, i.Value) || err != nil && fault.KindOf(err) != fault.UnknownHandle {
 			d.Errorf("Get(%q) = %.20q, %v", i.Key, got, err)
 		}
 		if _, err := d.Stat(d.ctx); err != nil {
@@ -86,8 +86,8 @@ func (d *driver) oneReader(items []state.Item, stop chan struct{}) {
 	}
 }
 
-// concurrentOverwrite has all writers at the same few keys with values of all sizes: whoever
-// is last, value and totals agree.
+// concurrentOverwrite runs many writers on the same few keys with values of all sizes: whichever is
+// last, value and totals agree.
 func concurrentOverwrite(d *driver) {
 	var wg sync.WaitGroup
 	for w := range 8 {
@@ -121,10 +121,12 @@ func (d *driver) each(ctx context.Context, check func(name string, err error)) {
 	check("Put", d.Put(ctx, []state.Item{item("new", "new", "x")}, lease(0, 100)))
 	_, err := d.Get(ctx, "a", at(0))
 	check("Get", err)
+	_, err = d.List(ctx, state.ListRequest{Limit: 1})
+	check("List", err)
 	_, err = d.Touch(ctx, "g", lease(50, 500))
 	check("Touch", err)
 	check("Drop", d.Drop(ctx, "g"))
-	_, err = d.Sweep(ctx, state.Sweep{Now: at(1000), SpareAfter: at(1000)})
+	_, err = d.Sweep(ctx, state.SweepRequest{Now: at(1000), SpareAfter: at(1000)})
 	check("Sweep", err)
 	_, err = d.Stat(ctx)
 	check("Stat", err)

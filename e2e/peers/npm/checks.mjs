@@ -1,18 +1,17 @@
-// What a client of the gateway must be able to do, said once for every SDK.
+// Checks of a client of the gateway, for every SDK.
 //
-//   node v1.mjs WORLD      node v2.mjs WORLD
+//   node v1.mjs SETUP      node v2.mjs SETUP
 //
-// WORLD is JSON: how to reach the server under test (target: command, args, cwd, env or url), which
-// era to speak, whether a gateway is in between, and which servers are there. One line of JSON
-// leaves for each check: {name, ok, detail, ms}. Against a server without a gateway the same checks run
-// with the server's own names; that is how the checks themselves are checked.
+// SETUP is JSON: how to reach the server under test (target: command, args, cwd, env or url), the protocol revision, whether
+// there is a gateway, and the servers behind it. Each check prints one line of JSON: {name, ok, detail, ms}. Without a gateway
+// the same checks run with the server's own names, which tests the checks themselves.
 import assert from 'node:assert/strict';
 import { readFile } from 'node:fs/promises';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { pathToFileURL } from 'node:url';
 
-const limit = 10_000; // of one request, in ms
-const settle = 20_000; // until all servers are there
+const limit = 10_000; // per request, in ms
+const settle = 20_000; // until all servers are listed
 
 let last = Date.now();
 function say(name, ok, detail = '') {
@@ -22,29 +21,29 @@ function say(name, ok, detail = '') {
 }
 
 export async function main(open) {
-  const world = JSON.parse(process.argv[2]);
-  const heard = { asked: [], log: [], updated: [] };
+  const setup = JSON.parse(process.argv[2]);
+  const received = { asked: [], log: [], updated: [] };
   let peer;
   try {
-    peer = await open({ ...world, limit, capabilities: { sampling: {}, elicitation: {}, roots: {} }, on: handlers(world, heard) });
-    say('connect', peer.version === world.version, `speaks ${peer.version}, wanted ${world.version}`);
+    peer = await open({ ...setup, limit, capabilities: { sampling: {}, elicitation: {}, roots: {} }, on: handlers(setup, received) });
+    say('connect', peer.version === setup.version, `speaks ${peer.version}, wanted ${setup.version}`);
   } catch (e) {
     say('connect', false, e.stack);
     process.exit(1);
   }
-  const c = { peer, world, heard, text, until };
+  const c = { peer, setup, received, text, until };
   await check('tools-list', () => toolsList(c));
-  for (const server of world.servers) {
+  for (const server of setup.servers) {
     for (const [name, run] of Object.entries(checksOf[server.kind])) {
-      await check(`${server.id}/${name}`, () => run({ ...c, server, own: (n) => (world.gateway ? `${server.id}::${n}` : n) }));
+      await check(`${server.id}/${name}`, () => run({ ...c, server, own: (n) => (setup.gateway ? `${server.id}::${n}` : n) }));
     }
   }
-  if (world.gateway) for (const [name, run] of Object.entries(gatewayChecks)) await check(name, () => run(c));
+  if (setup.gateway) for (const [name, run] of Object.entries(gatewayChecks)) await check(name, () => run(c));
   await check('close', () => peer.close());
-  process.exit(0); // a server that holds a pipe open must not hold us
+  process.exit(0); // a server may still hold a pipe open
 }
 
-// check bounds what it runs: a request that never ends fails one check, not all of them.
+// check has a time limit: a request that never ends fails only its own check.
 async function check(name, run) {
   let timer;
   const late = new Promise((_, no) => (timer = setTimeout(() => no(new Error('no answer in time')), limit + settle)));
@@ -57,18 +56,18 @@ async function check(name, run) {
   }
 }
 
-// handlers are the client's side of what servers may ask.
-function handlers(world, heard) {
+// handlers answer servers' requests.
+function handlers(setup, received) {
   const asked = (method, answer) => async (request) => {
-    heard.asked.push({ method, params: request.params });
+    received.asked.push({ method, params: request.params });
     return answer(request);
   };
   return {
     sampling: asked('sampling', () => ({ model: 'peers', role: 'assistant', content: { type: 'text', text: 'sampled by peers' } })),
     elicitation: asked('elicitation', () => ({ action: 'accept', content: { name: 'Ada' } })),
-    roots: asked('roots', () => ({ roots: [{ uri: pathToFileURL(world.root).href, name: 'the-root' }] })),
-    log: (params) => heard.log.push(params),
-    updated: (params) => heard.updated.push(params.uri)
+    roots: asked('roots', () => ({ roots: [{ uri: pathToFileURL(setup.root).href, name: 'the-root' }] })),
+    log: (params) => received.log.push(params),
+    updated: (params) => received.updated.push(params.uri)
   };
 }
 
@@ -93,22 +92,22 @@ async function all({ peer }, kind, more) {
   return items;
 }
 
-// toolsList waits until every server is there, then holds the whole list against A3 and A6.
+// toolsList waits until every server is listed, then checks the whole list (A3, A6).
 async function toolsList(c) {
-  const { world } = c;
+  const { setup } = c;
   let names = [];
-  const missing = () => world.servers.filter((s) => !names.includes(world.gateway ? `${s.id}::${sample[s.kind]}` : sample[s.kind]));
+  const missing = () => setup.servers.filter((s) => !names.includes(setup.gateway ? `${s.id}::${sample[s.kind]}` : sample[s.kind]));
   await until('all servers in tools/list', async () => {
     names = (await all(c, 'tools')).map((t) => t.name);
     return missing().length === 0;
   }, settle).catch((e) => assert.fail(`${e.message}: missing ${missing().map((s) => s.id)}; got ${names}`));
   assert.equal(new Set(names).size, names.length, 'a name twice');
-  if (world.gateway) {
-    const own = names.filter((n) => !world.servers.some((s) => n.startsWith(`${s.id}::`)));
+  if (setup.gateway) {
+    const own = names.filter((n) => !setup.servers.some((s) => n.startsWith(`${s.id}::`)));
     assert.deepEqual(own, ['pruner::health', 'pruner::prune_text', 'pruner::recover_text', 'recover_text'], 'names of no configured server');
     assert.deepEqual((await all(c, 'tools')).map((t) => t.name), names, 'the order changed');
   }
-  await c.peer.learnTools(); // the client's own way, by which it learns the output schemas
+  await c.peer.learnTools(); // the SDK's own list call, by which it learns the output schemas
   return `${names.length} tools`;
 }
 
@@ -126,8 +125,8 @@ const everything = {
     assert.ok(unknown instanceof Error || unknown.isError, `an unknown tool answered: ${JSON.stringify(unknown)}`);
   },
   async resources(c) {
-    const { peer, world, server } = c;
-    const resources = (await all(c, 'resources')).filter((r) => belongs(r.uri, server, world));
+    const { peer, setup, server } = c;
+    const resources = (await all(c, 'resources')).filter((r) => belongs(r.uri, server, setup));
     assert.ok(resources.length > 0, 'no resources');
     const { uri } = resources[0];
     const { contents } = await peer.read(uri);
@@ -142,9 +141,9 @@ const everything = {
     assert.match(contents[0].text, /^Resource 7: /);
     return uri;
   },
-  async 'resource-unknown'({ peer, world, server }) {
+  async 'resource-unknown'({ peer, setup, server }) {
     const nowhere = 'demo://resource/nowhere';
-    await assert.rejects(peer.read(world.gateway ? wrap(server.id, nowhere) : nowhere));
+    await assert.rejects(peer.read(setup.gateway ? wrap(server.id, nowhere) : nowhere));
   },
   async prompts(c) {
     const { peer, own } = c;
@@ -165,35 +164,35 @@ const everything = {
     const third = await peer.complete({ ref: { type: 'ref/resource', uri: uriTemplate }, argument: { name: 'resourceId', value: '5' } });
     assert.deepEqual(third.completion.values, ['5']);
   },
-  async logging({ peer, own, heard, server, until }) {
-    // 2026-07-28 has no level of a session: who wants logs says so in the call.
+  async logging({ peer, own, received, server, until }) {
+    // 2026-07-28 has no session log level: the call sets it.
     const _meta = peer.setLevel ? undefined : { 'io.modelcontextprotocol/logLevel': 'debug' };
     await peer.setLevel?.('debug');
-    const before = heard.log.length;
+    const before = received.log.length;
     const call = { name: own('toggle-simulated-logging'), arguments: {}, _meta };
     await peer.call(call);
-    // A server of before 2026-07-28 logs for a session; no rule says whose call it was for.
-    if (peer.setLevel || server.era === 'modern') await until('a log message', () => heard.log.length > before);
-    if (server.era === 'legacy') await peer.call(call); // off again
+    // A legacy server logs per session; the call is not known.
+    if (peer.setLevel || server.revision === 'modern') await until('a log message', () => received.log.length > before);
+    if (server.revision === 'legacy') await peer.call(call); // off again
   },
   async subscribe(c) {
-    const { peer, own, heard, server, until } = c;
+    const { peer, own, received, server, until } = c;
     const uri = (await textTemplate(c)).uriTemplate.replace('{resourceId}', '1');
     const end = await peer.subscribe(uri);
-    heard.updated.length = 0;
+    received.updated.length = 0;
     await peer.call({ name: own('toggle-subscriber-updates'), arguments: {} });
-    await until('notifications/resources/updated', () => heard.updated.length > 0);
-    assert.equal(heard.updated[0], uri, 'another resource was updated');
-    if (server.era === 'legacy') await peer.call({ name: own('toggle-subscriber-updates'), arguments: {} });
+    await until('notifications/resources/updated', () => received.updated.length > 0);
+    assert.equal(received.updated[0], uri, 'another resource was updated');
+    if (server.revision === 'legacy') await peer.call({ name: own('toggle-subscriber-updates'), arguments: {} });
     await end();
   },
   async progress({ peer, own }) {
     const seen = [];
     const call = { name: own('trigger-long-running-operation'), arguments: { duration: 0.4, steps: 4 } };
-    // The SDK v2 tells of its own progress too, without a total, when the server had a question.
+    // The SDK v2 also reports progress of its own, without a total, after an elicitation.
     const result = await peer.call(call, { onprogress: (p) => p.total && seen.push(p) });
     assert.match(text(result), /completed/);
-    // Late ones may arrive after the result and count for nobody.
+    // Late ones may arrive after the result and are not counted.
     assert.ok(seen.length >= 2, `${seen.length} notifications`);
     assert.ok(seen.every((p, i) => p.total === 4 && p.progress > (seen[i - 1]?.progress ?? 0)), JSON.stringify(seen));
   },
@@ -206,43 +205,43 @@ const everything = {
     await assert.rejects(peer.call(call, { signal: stop.signal }));
     assert.ok(Date.now() - began < limit, 'the call went on');
     assert.match(text(await peer.call({ name: own('echo'), arguments: { message: 'still here' } })), /still here/);
-    if (server.era === 'modern') {
-      const told = async () => text(await peer.call({ name: own('cancelled-calls'), arguments: {} })).includes(`${duration}`);
-      await until('the server to learn of the cancellation', told);
+    if (server.revision === 'modern') {
+      const isCancelled = async () => text(await peer.call({ name: own('cancelled-calls'), arguments: {} })).includes(`${duration}`);
+      await until('the server to learn of the cancellation', isCancelled);
     }
   },
-  async sampling({ peer, own, heard, world, server }) {
+  async sampling({ peer, own, received, setup, server }) {
     const prompt = `why ${server.id}?`;
-    heard.asked.length = 0;
+    received.asked.length = 0;
     const result = await peer.call({ name: own('trigger-sampling-request'), arguments: { prompt, maxTokens: 10 } });
     assert.match(text(result), /sampled by peers/);
-    asked(heard, 'sampling', prompt, world, server);
+    asked(received, 'sampling', prompt, setup, server);
   },
-  async elicitation({ peer, own, heard, world, server }) {
-    heard.asked.length = 0;
+  async elicitation({ peer, own, received, setup, server }) {
+    received.asked.length = 0;
     const result = await peer.call({ name: own('trigger-elicitation-request'), arguments: {} });
     assert.match(text(result), /Name: Ada/);
-    asked(heard, 'elicitation', '', world, server);
+    asked(received, 'elicitation', '', setup, server);
   },
   async roots({ peer, own }) {
     assert.match(text(await peer.call({ name: own('get-roots-list'), arguments: {} })), /the-root/);
   }
 };
 
-// asked holds that the client was asked once, and told by whom (A5). A modern server does not start
-// a request, it answers one that names it; and of a sampling request the SDK v2 hands on no _meta.
-function asked(heard, method, contains, world, server) {
-  const requests = heard.asked.filter((r) => r.method === method);
+// asked checks that the client was asked once, and that the request names its server (A5). A modern server does not
+// send a request, it answers one that names it; and the SDK v2 passes on no _meta of a sampling request.
+function asked(received, method, contains, setup, server) {
+  const requests = received.asked.filter((r) => r.method === method);
   assert.equal(requests.length, 1, `asked ${requests.length} times`);
   assert.ok(JSON.stringify(requests[0].params).includes(contains), 'asked something else');
-  const told = world.era === 'legacy' || (server.era === 'legacy' && method === 'elicitation');
-  if (world.gateway && told) assert.equal(requests[0].params._meta?.['ctxgate/server'], server.id, 'A5: _meta["ctxgate/server"]');
+  const namesServer = setup.revision === 'legacy' || (server.revision === 'legacy' && method === 'elicitation');
+  if (setup.gateway && namesServer) assert.equal(requests[0].params._meta?.['ctxgate/server'], server.id, 'A5: _meta["ctxgate/server"]');
 }
 
 const wrap = (server, uri) => `proxy://resource/${Buffer.from(JSON.stringify({ server, uri })).toString('base64url')}`;
 
-function belongs(uri, server, world) {
-  if (!world.gateway) return true;
+function belongs(uri, server, setup) {
+  if (!setup.gateway) return true;
   assert.match(uri, /^proxy:\/\/resource\/[\w-]+$/, 'A3');
   return JSON.parse(Buffer.from(uri.split('/').pop(), 'base64url')).server === server.id;
 }
@@ -252,7 +251,7 @@ function belongs(uri, server, world) {
 async function textTemplate(c) {
   const templates = await all(c, 'resourceTemplates');
   for (const t of templates.filter((t) => t.uriTemplate.includes('{resourceId}') && t.mimeType === 'text/plain')) {
-    if (!c.world.gateway || templateServer(t.uriTemplate) === c.server.id) return t;
+    if (!c.setup.gateway || templateServer(t.uriTemplate) === c.server.id) return t;
   }
   throw new Error(`no template in ${JSON.stringify(templates.map((t) => t.uriTemplate))}`);
 }
@@ -267,8 +266,8 @@ function templateServer(uriTemplate) {
 }
 
 const filesystem = {
-  async list({ peer, own, world }) {
-    const result = await peer.call({ name: own('list_directory'), arguments: { path: world.root } });
+  async list({ peer, own, setup }) {
+    const result = await peer.call({ name: own('list_directory'), arguments: { path: setup.root } });
     assert.match(text(result), /big\.txt/);
   }
 };
@@ -281,7 +280,7 @@ const memory = {
   }
 };
 
-// What only the gateway does: it pages as it is told (A6); a long result is cut (G3) and can be
+// What only the gateway does: it pages as configured (A6); a long result is cut (G3) and can be
 // read back (G+1).
 const gatewayChecks = {
   async pages(c) {
@@ -291,9 +290,9 @@ const gatewayChecks = {
       assert.ok((await c.peer.page(kind, { limit: 3 }))[kind].length <= 3, `a page of ${kind} is longer than 3`);
     }
   },
-  async recover({ peer, world }) {
-    const files = world.servers.find((s) => s.kind === 'filesystem');
-    const path = `${world.root}/big.txt`;
+  async recover({ peer, setup }) {
+    const files = setup.servers.find((s) => s.kind === 'filesystem');
+    const path = `${setup.root}/big.txt`;
     const original = await readFile(path, 'utf8');
     const masked = text(await peer.call({ name: `${files.id}::read_text_file`, arguments: { path } }));
     assert.ok(masked.length < original.length / 10, `not masked: ${masked.length} of ${original.length}`);

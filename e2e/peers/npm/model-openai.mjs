@@ -16,10 +16,10 @@ const models = (sdk) => ({
   one: async (id) => (await sdk.models.retrieve(id)).id
 });
 
-export function chat(world) {
-  const sdk = client(world);
-  const tools = world.tools.map((t) => ({ type: 'function', function: { name: t.name, description: t.description, parameters: t.schema } }));
-  return { models: models(sdk), talk: (model) => chatTalk(sdk, world, { model, tools }), run: chatRun(sdk, world, tools) };
+export function chat(setup) {
+  const sdk = client(setup);
+  const tools = setup.tools.map((t) => ({ type: 'function', function: { name: t.name, description: t.description, parameters: t.schema } }));
+  return { models: models(sdk), talk: (model) => chatTalk(sdk, setup, { model, tools }), run: chatRun(sdk, setup, tools) };
 }
 
 // chatRun is the SDK's own loop of an agent; use answers a call.
@@ -29,10 +29,10 @@ const chatRun = (sdk, { system, stream }, tools) => async (model, task, use) => 
   return sdk.chat.completions.runTools({ model, messages, stream, tools: runnable }, { maxChatCompletions: 20 }).finalContent();
 };
 
-function chatTalk(sdk, world, params) {
-  const messages = [{ role: 'system', content: world.system }];
+function chatTalk(sdk, setup, params) {
+  const messages = [{ role: 'system', content: setup.system }];
   const last = async (options, onText) => {
-    if (!world.stream) return sdk.chat.completions.create({ ...params, messages }, options);
+    if (!setup.stream) return sdk.chat.completions.create({ ...params, messages }, options);
     const s = sdk.chat.completions.stream({ ...params, messages, stream_options: { include_usage: true } }, options);
     s.on('content', (delta) => onText?.(delta));
     return s.finalChatCompletion();
@@ -44,8 +44,8 @@ function chatTalk(sdk, world, params) {
       const { choices, usage } = await last(options, onText);
       const { content, tool_calls = [] } = choices[0].message;
       const calls = tool_calls.map((c) => ({ id: c.id, name: c.function.name, args: c.function.arguments }));
-      const said = calls.map((c) => ({ id: c.id, type: 'function', function: { name: c.name, arguments: c.args } }));
-      messages.push({ role: 'assistant', content, ...(said.length > 0 && { tool_calls: said }) });
+      const toolCalls = calls.map((c) => ({ id: c.id, type: 'function', function: { name: c.name, arguments: c.args } }));
+      messages.push({ role: 'assistant', content, ...(toolCalls.length > 0 && { tool_calls: toolCalls }) });
       return { text: content ?? '', calls, stop: choices[0].finish_reason, used: used(usage.prompt_tokens, usage.prompt_tokens_details, usage.completion_tokens) };
     }
   };
@@ -56,16 +56,16 @@ function used(input, { cached_tokens: cached = 0, cache_write_tokens: created = 
   return { fresh: input - cached - created, cached, created, output };
 }
 
-export function responses(world) {
-  const sdk = client(world);
-  const tools = world.tools.map((t) => ({ type: 'function', name: t.name, description: t.description, parameters: t.schema, strict: false }));
-  return { models: models(sdk), talk: (model) => responsesTalk(sdk, world, { model, tools, store: false, instructions: world.system }) };
+export function responses(setup) {
+  const sdk = client(setup);
+  const tools = setup.tools.map((t) => ({ type: 'function', name: t.name, description: t.description, parameters: t.schema, strict: false }));
+  return { models: models(sdk), talk: (model) => responsesTalk(sdk, setup, { model, tools, store: false, instructions: setup.system }) };
 }
 
-function responsesTalk(sdk, world, params) {
+function responsesTalk(sdk, setup, params) {
   const input = [];
   const last = async (options, onText) => {
-    if (!world.stream) return sdk.responses.create({ ...params, input }, options);
+    if (!setup.stream) return sdk.responses.create({ ...params, input }, options);
     const s = sdk.responses.stream({ ...params, input }, options);
     s.on('response.output_text.delta', (e) => onText?.(e.delta));
     return s.finalResponse();

@@ -1,44 +1,42 @@
-// What the official SDKs of the model providers must be able to do through the gateway, said once
-// for the three shapes.
+// Checks of the official SDKs of the model providers through the gateway, for all three shapes.
 //
-//   node model.mjs WORLD
+//   node model.mjs SETUP
 //
-// WORLD is JSON: where to ask and with which key, in which shape and whether streamed, and what the
-// provider's script will say. One line of JSON leaves for each check: {name, ok, detail, ms, used},
-// where used is what the SDK said that each request used; the test holds it against the bill.
+// SETUP is JSON: URL and key, shape and streaming, and the provider's script. Each check prints one line of JSON: {name, ok,
+// detail, ms, used}, where used is the usage that the SDK reports, which the test compares with the bill.
 import assert from 'node:assert/strict';
 
 import * as anthropic from './model-anthropic.mjs';
 import * as openai from './model-openai.mjs';
 
-const limit = 20_000; // of one check, in ms
-const world = JSON.parse(process.argv[2]);
-const from = world.shape === 'messages' ? anthropic : openai;
-const open = (more) => from[world.shape]({ retries: 0, ...world, ...more });
-const { saga } = world;
+const limit = 20_000; // per check, in ms
+const setup = JSON.parse(process.argv[2]);
+const from = setup.shape === 'messages' ? anthropic : openai;
+const open = (more) => from[setup.shape]({ retries: 0, ...setup, ...more });
+const { conversation } = setup;
 
 const stops = {
   chat: { end: 'stop', tools: 'tool_calls' },
   responses: { end: 'completed', tools: 'completed' },
   messages: { end: 'end_turn', tools: 'tool_use' }
-}[world.shape];
+}[setup.shape];
 
-// said holds an answer against the step of the script that it is.
-function said(answer, step, stop) {
+// requireReply compares a reply with the step of the script.
+function requireReply(answer, step, stop) {
   assert.equal(answer.text, step.Text ?? '', 'another text');
   assert.deepEqual(answer.calls, (step.Calls ?? []).map((c) => ({ id: c.ID, name: c.Name, args: c.Args })), 'other calls');
   assert.equal(answer.stop, stop, 'another end');
-  if (world.shape !== 'chat') assert.equal(answer.thought, step.Think ?? '', 'other thoughts');
+  if (setup.shape !== 'chat') assert.equal(answer.thought, step.Thinking ?? '', 'other thoughts');
 }
 
-// begin is a talk in which the user has said something.
+// begin returns a conversation with a first user message.
 function begin(model, more) {
   const talk = open(more).talk(model);
-  talk.user(saga.Task);
+  talk.user(conversation.Task);
   return talk;
 }
 
-// refused is the error of a request that must not be answered.
+// refused returns the error of a request that must fail.
 async function refused(talk, name, status, says) {
   const e = await talk.ask().then((a) => assert.fail(`answered ${JSON.stringify(a)}`), (e) => e);
   assert.ok(e instanceof from.errors[name], `a ${e.constructor.name}, not a ${name}: ${e.message}`);
@@ -49,37 +47,37 @@ async function refused(talk, name, status, says) {
 
 const everywhere = {
   async say() {
-    let heard = '';
-    const answer = await begin('test-say').ask({ onText: (delta) => (heard += delta) });
-    said(answer, world.says, stops.end);
-    if (world.stream) assert.equal(heard, world.says.Text, 'the stream said something else than its end');
+    let received = '';
+    const answer = await begin('test-say').ask({ onText: (delta) => (received += delta) });
+    requireReply(answer, setup.says, stops.end);
+    if (setup.stream) assert.equal(received, setup.says.Text, 'the stream differs from its final message');
     return [answer.used];
   },
   async calls() {
     const talk = begin('test-calls');
     const first = await talk.ask();
-    said(first, world.calls, stops.tools);
+    requireReply(first, setup.calls, stops.tools);
     talk.results(first.calls.map((c) => ({ id: c.id, text: `the result of ${c.id}` })));
     const second = await talk.ask();
-    said(second, world.says, stops.end);
+    requireReply(second, setup.says, stops.end);
     return [first.used, second.used];
   },
   async agent() {
     const talk = begin('test-agent');
     const used = [];
-    for (const turn of saga.Turns) {
+    for (const turn of conversation.Turns) {
       const answer = await talk.ask();
-      said(answer, { Think: turn.Think, Text: turn.Say, Calls: turn.Uses }, stops.tools);
-      talk.results(turn.Uses.map((u) => ({ id: u.ID, text: u.Result, failed: u.Failed })));
+      requireReply(answer, { Thinking: turn.Thinking, Text: turn.Text, Calls: turn.ToolUses }, stops.tools);
+      talk.results(turn.ToolUses.map((u) => ({ id: u.ID, text: u.Result, failed: u.IsError })));
       used.push(answer.used);
     }
     const end = await talk.ask();
-    said(end, { Text: saga.Final }, stops.end);
+    requireReply(end, { Text: conversation.Final }, stops.end);
     return [...used, end.used];
   },
   async 'retried by the SDK'() {
     const answer = await begin('test-busy', { retries: 2 }).ask();
-    said(answer, world.says, stops.end);
+    requireReply(answer, setup.says, stops.end);
     return [answer.used];
   },
   'rate limited': () => refused(begin('test-limited'), 'RateLimitError', 429, /./),
@@ -87,10 +85,10 @@ const everywhere = {
   async 'bad request'() {
     const talk = begin('test-say');
     talk.results([{ id: 'call_nobody', text: 'an answer to no question' }]);
-    return refused(talk, 'BadRequestError', 400, world.shape === 'messages' ? /tool_result/ : /call/);
+    return refused(talk, 'BadRequestError', 400, setup.shape === 'messages' ? /tool_result/ : /call/);
   },
-  'unknown model': () => refused(begin('nobody-knows'), 'NotFoundError', 404, /nobody-knows/),
-  overloaded: () => refused(begin('test-down'), 'InternalServerError', world.shape === 'messages' ? 529 : 503, /./),
+  'unknown model': () => refused(begin('unknown-model'), 'NotFoundError', 404, /unknown-model/),
+  overloaded: () => refused(begin('test-down'), 'InternalServerError', setup.shape === 'messages' ? 529 : 503, /./),
   async 'breaks off'() {
     const e = await begin('test-cut').ask().then((a) => assert.fail(`answered ${a.text}`), (e) => e);
     assert.match(`${e.message} ${e.cause?.message}`, /terminated|closed|Unexpected end/, 'not that the connection broke');
@@ -98,27 +96,27 @@ const everywhere = {
   },
   async abort() {
     const stop = new AbortController();
-    let heard = 0;
-    const onText = () => ++heard === 2 && stop.abort();
-    if (!world.stream) setTimeout(() => stop.abort(), 200);
+    let received = 0;
+    const onText = () => ++received === 2 && stop.abort();
+    if (!setup.stream) setTimeout(() => stop.abort(), 200);
     const e = await begin('test-slow').ask({ signal: stop.signal, onText }).then((a) => assert.fail(`answered ${a.text}`), (e) => e);
     assert.ok(e instanceof from.errors.APIUserAbortError, `${e.constructor.name}: ${e.message}`);
-    if (world.stream) assert.ok(heard >= 2 && heard < 10, `${heard} pieces`);
+    if (setup.stream) assert.ok(received >= 2 && received < 10, `${received} pieces`);
   },
   async models() {
     const sdk = open();
-    assert.deepEqual((await sdk.models.list()).sort(), world.models.toSorted());
+    assert.deepEqual((await sdk.models.list()).sort(), setup.models.toSorted());
     assert.equal(await sdk.models.one('test-say'), 'test-say');
-    await assert.rejects(sdk.models.one('nobody-knows'), (e) => e instanceof from.errors.NotFoundError);
+    await assert.rejects(sdk.models.one('unknown-model'), (e) => e instanceof from.errors.NotFoundError);
   }
 };
 
-// What not every shape has.
+// Checks for some shapes.
 const streamed = { 'fails in the stream': () => refused(begin('test-broken'), 'APIError', 0, /./) };
 
 const counted = {
   async count() {
-    const n = await open().count('test-count', saga.Task);
+    const n = await open().count('test-count', conversation.Task);
     const { used } = await begin('test-count').ask();
     assert.equal(used.fresh + used.cached + used.created, n);
     return [used];
@@ -127,37 +125,37 @@ const counted = {
 
 const runnable = {
   async runner() {
-    const uses = saga.Turns.flatMap((t) => t.Uses);
-    const end = await open().run('test-runner', saga.Task, (name) => {
+    const uses = conversation.Turns.flatMap((t) => t.ToolUses);
+    const end = await open().run('test-runner', conversation.Task, (name) => {
       assert.equal(name, uses[0]?.Name, 'called another tool');
       return uses.shift().Result;
     });
-    assert.equal(end, saga.Final);
+    assert.equal(end, conversation.Final);
     assert.equal(uses.length, 0, 'calls were not made');
   }
 };
 
-// What only a gateway does.
+// Checks for a gateway only.
 const gateway = {
   async 'retried by the gateway'() {
     const answer = await begin('patient').ask();
-    said(answer, world.says, stops.end);
+    requireReply(answer, setup.says, stops.end);
     return [answer.used];
   },
   async fallback() {
     const answer = await begin('over').ask();
-    said(answer, world.says, stops.end);
+    requireReply(answer, setup.says, stops.end);
     return [answer.used];
   },
-  'nobody there': () => refused(begin('gone'), 'InternalServerError', 502, /not available/)
+  'provider unreachable': () => refused(begin('gone'), 'InternalServerError', 502, /not available/)
 };
 
 const checks = {
   ...everywhere,
-  ...(world.stream && streamed),
-  ...(world.shape === 'messages' && counted),
-  ...(world.shape !== 'responses' && runnable),
-  ...(world.gateway && gateway)
+  ...(setup.stream && streamed),
+  ...(setup.shape === 'messages' && counted),
+  ...(setup.shape !== 'responses' && runnable),
+  ...(setup.gateway && gateway)
 };
 
 for (const [name, run] of Object.entries(checks)) {

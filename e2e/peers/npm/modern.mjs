@@ -3,7 +3,7 @@
 // both.
 //
 //   node modern.mjs            over stdio
-//   node modern.mjs both       over stdio, in the older era as well, as the SDK does by itself
+//   node modern.mjs both       over stdio, in the legacy revision too, which is the default of the SDK
 //   node modern.mjs PORT       over HTTP, at http://127.0.0.1:PORT/mcp
 import { createServer } from 'node:http';
 import { Readable } from 'node:stream';

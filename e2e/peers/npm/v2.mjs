@@ -1,4 +1,4 @@
-// A client on the TypeScript SDK v2: 2026-07-28, or what came before it, as it is told. See checks.mjs.
+// A client on the TypeScript SDK v2: 2026-07-28, or the revisions before it, as configured. See checks.mjs.
 import { Client, StreamableHTTPClientTransport } from '@modelcontextprotocol/client';
 import { StdioClientTransport } from '@modelcontextprotocol/client/stdio';
 
@@ -11,8 +11,8 @@ const methods = {
   resourceTemplates: 'resources/templates/list'
 };
 
-async function open({ target, era, capabilities, on, limit }) {
-  const mode = era === 'modern' ? { pin: '2026-07-28' } : era;
+async function open({ target, revision, capabilities, on, limit }) {
+  const mode = revision === 'modern' ? { pin: '2026-07-28' } : revision;
   const client = new Client(
     { name: 'peers-v2', version: '1.0.0' },
     { capabilities, versionNegotiation: { mode, probe: { timeoutMs: limit } } }

@@ -1,0 +1,136 @@
+package chat
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ctxgate/ctxgate/auth"
+	"github.com/ctxgate/ctxgate/fault"
+	"github.com/ctxgate/ctxgate/front"
+)
+
+// tokenHeader carries the gateway's token when the usual headers carry the provider's key.
+const tokenHeader = "X-Ctxgate-Token"
+
+// authenticated refuses clients without the gateway's token (A8), before a byte of the body is read.
+func (p *activeConfig) authenticated(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		who, err := p.identify(r)
+		if err != nil {
+			w.Header().Set("WWW-Authenticate", "Bearer")
+			p.wires.refuse(w, r, err)
+			return
+		}
+		next.ServeHTTP(w, r.WithContext(auth.WithCaller(r.Context(), who)))
+	})
+}
+
+// identify returns the caller of a request. tokenHeader decides if it is there; otherwise the token may be
+// where SDKs put an API key.
+func (p *activeConfig) identify(r *http.Request) (auth.Caller, error) {
+	if values := r.Header.Values(tokenHeader); len(values) > 0 {
+		return p.gate.AuthenticateToken(strings.Join(values, "\n")) // two tokens are refused: none has a line break
+	}
+	who, err := p.gate.Authenticate(r)
+	if keys := r.Header.Values("X-Api-Key"); err != nil && len(keys) == 1 {
+		return p.gate.AuthenticateToken(keys[0])
+	}
+	return who, err
+}
+
+// isGatewayToken says whether a header's value is the gateway's own token.
+func (p *activeConfig) isGatewayToken(value string) bool {
+	if scheme, token, ok := strings.Cut(value, " "); ok && strings.EqualFold(scheme, "Bearer") {
+		value = strings.TrimSpace(token)
+	}
+	_, err := p.gate.AuthenticateToken(value)
+	return p.requiresToken && err == nil
+}
+
+// credentialHeaders may carry a client's own key for a provider.
+var credentialHeaders = []string{"Authorization", "X-Api-Key", "Api-Key", "X-Goog-Api-Key"}
+
+// droppedRequestHeaders are not forwarded, in addition to hop-by-hop headers.
+var droppedRequestHeaders = map[string]bool{
+	tokenHeader: true, "Cookie": true, "Host": true, "Content-Length": true, "Expect": true,
+	"Accept-Encoding":  true, // the usage of a compressed reply could not be read
+	"Content-Encoding": true, // the body is forwarded decoded
+	"Origin":           true, "Referer": true, "Forwarded": true, "X-Real-Ip": true,
+}
+
+var hopByHop = map[string]bool{
+	"Connection": true, "Keep-Alive": true, "Proxy-Authenticate": true, "Proxy-Authorization": true, "Proxy-Connection": true,
+	"Te": true, "Trailer": true, "Transfer-Encoding": true, "Upgrade": true,
+}
+
+// splitHeaders splits the client's headers into those that are forwarded and the client's own credentials.
+func (p *activeConfig) splitHeaders(in http.Header) (head, own http.Header) {
+	head, own = endToEndHeaders(in), http.Header{}
+	for name := range head {
+		if droppedRequestHeaders[name] || strings.HasPrefix(name, "X-Forwarded-") || strings.HasPrefix(name, "Sec-Fetch-") {
+			delete(head, name)
+		}
+	}
+	for _, name := range credentialHeaders {
+		for _, value := range head[name] {
+			if !p.isGatewayToken(value) {
+				own.Add(name, value)
+			}
+		}
+		delete(head, name)
+	}
+	if head["User-Agent"] == nil {
+		head["User-Agent"] = []string{""} // or net/http would add its own
+	}
+	return head, own
+}
+
+// fallbackHeaders are the only client headers that a fallback gets: what the body is, what may be answered,
+// and which version of the API. Any other may be a credential for the provider that the client meant, or
+// identify the client there.
+var fallbackHeaders = []string{
+	"Accept", "Content-Type", "User-Agent", "Anthropic-Version", "Anthropic-Beta", "Openai-Beta",
+}
+
+func headersForFallback(head http.Header) http.Header {
+	out := make(http.Header, len(fallbackHeaders))
+	for _, name := range fallbackHeaders {
+		if values := head[name]; values != nil {
+			out[name] = slices.Clip(values)
+		}
+	}
+	return out
+}
+
+// endToEndHeaders removes the headers of the connection (RFC 9110, 7.6.1).
+func endToEndHeaders(in http.Header) http.Header {
+	out := make(http.Header, len(in))
+	for name, values := range in {
+		if !hopByHop[name] {
+			out[name] = slices.Clip(values)
+		}
+	}
+	for _, line := range in["Connection"] {
+		for name := range strings.SplitSeq(line, ",") {
+			out.Del(strings.TrimSpace(name))
+		}
+	}
+	return out
+}
+
+// admit applies the rate limit and the limit of concurrent requests. The caller must call release.
+func (px *Proxy) admit(ctx context.Context, p *activeConfig, who auth.Caller) (release func(), err error) {
+	if err := px.deps.Limiter.Admit(who.Subject()); err != nil {
+		return nil, err
+	}
+	release = px.inFlight.Acquire(front.CallerKey(ctx), p.Chat.LLM.MaxConcurrent)
+	if release == nil {
+		err := fault.New(fault.Full, "too many requests are in flight")
+		err.RetryAfter = time.Second
+		return nil, err
+	}
+	return release, nil
+}

@@ -1,0 +1,110 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/ctxgate/ctxgate/admin"
+	"github.com/ctxgate/ctxgate/upstream"
+)
+
+// runTotals is what a gateway has done so far.
+type runTotals struct {
+	isKnown                             bool
+	texts, chars, requests, savedTokens float64
+}
+
+// textReply keeps the body of a reply to this process.
+type textReply struct {
+	strings.Builder
+	header http.Header
+}
+
+func (r *textReply) Header() http.Header { return r.header }
+func (r *textReply) WriteHeader(int)     {}
+
+// counterLine is a counter in the Prometheus text format.
+var counterLine = regexp.MustCompile(`(?m)^(ctxgate_[a-z_]+_total)(\{[^}]*\})? ([0-9.e+]+)$`)
+
+// readTotals reads the gateway's counters.
+func (g *runGateway) readTotals(ctx context.Context) runTotals {
+	text := g.get(ctx, "/metrics")
+	t := runTotals{isKnown: text != ""}
+	for _, m := range counterLine.FindAllStringSubmatch(text, -1) {
+		n, _ := strconv.ParseFloat(m[3], 64)
+		switch m[1] {
+		case "ctxgate_originals_kept_total":
+			t.texts += n
+		case "ctxgate_chars_cut_total":
+			t.chars += n
+		case "ctxgate_llm_requests_total":
+			t.requests += n
+		case "ctxgate_llm_input_cost_tokens_total":
+			if strings.Contains(m[2], `kind="unmasked"`) {
+				t.savedTokens += n
+			} else if strings.Contains(m[2], `kind="billed"`) {
+				t.savedTokens -= n
+			}
+		}
+	}
+	return t
+}
+
+// downServers says which MCP servers are down, and why.
+func (g *runGateway) downServers(ctx context.Context) []string {
+	var status admin.Status
+	_ = json.Unmarshal([]byte(g.get(ctx, "/api/v1/status")), &status)
+	var lines []string
+	for _, s := range status.Servers {
+		if s.State == string(upstream.StateDown) {
+			lines = append(lines, fmt.Sprintf("server %q is down: %s", s.ID, cmp.Or(s.LastStderr, s.LastError)))
+		}
+	}
+	return lines
+}
+
+// since says what was done after an earlier reading, in one line. A gateway that was replaced meanwhile counts from zero.
+func (t runTotals) since(before runTotals) string {
+	if !t.isKnown {
+		return "the gateway has ended; 'ctxgate recover --list' shows what was cut"
+	}
+	if t.requests < before.requests || t.texts < before.texts {
+		before = runTotals{}
+	}
+	var parts []string
+	if n := t.texts - before.texts; n > 0 {
+		parts = append(parts, fmt.Sprintf("%s cut by %s characters ('ctxgate recover --list' shows them)", plural(n, "tool result"), thousands(t.chars-before.chars)))
+	} else {
+		parts = append(parts, "no tool result was cut")
+	}
+	if n := t.requests - before.requests; n > 0 {
+		text := plural(n, "model request")
+		if saved := t.savedTokens - before.savedTokens; saved >= 1 {
+			text += ", about " + thousands(saved) + " input tokens saved"
+		}
+		parts = append(parts, text)
+	}
+	return strings.Join(parts, "; ")
+}
+
+func plural(n float64, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return thousands(n) + " " + noun + "s"
+}
+
+// thousands writes a number with commas.
+func thousands(n float64) string {
+	digits := strconv.FormatFloat(n, 'f', 0, 64)
+	for i := len(digits) - 3; i > 0 && digits[i-1] != '-'; i -= 3 {
+		digits = digits[:i] + "," + digits[i:]
+	}
+	return digits
+}

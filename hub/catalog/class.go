@@ -1,0 +1,144 @@
+package catalog
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/ctxgate/ctxgate/mcp"
+	"github.com/ctxgate/ctxgate/upstream"
+)
+
+// Class is the clients that can answer the same requests of servers.
+type Class struct {
+	name   string
+	caller upstream.Caller // one of the clients, as whom the servers' lists are read
+
+	layout  atomic.Pointer[Layout]  // for whose servers there are offers
+	offers  map[string]*cachedOffer // by server
+	catalog atomic.Pointer[Catalog] // of all servers
+	single  sync.Map                // server → *Catalog under the server's own names
+	used    atomic.Int64            // time of the last request, in Unix nanoseconds
+	served  bool                    // a client got a list: before that there is no change to notify of
+
+	stale            atomic.Bool // an offer changed since catalog was built; set and cleared with the lock held
+	rebuildScheduled bool
+	buildTook        time.Duration
+
+	unnotified      [kindCount]bool // the lists that changed since notifiedAt
+	notifyScheduled bool
+	notifiedAt      time.Time
+}
+
+// ClassOf returns the class of a client.
+func (c *Cache) ClassOf(caller upstream.Caller) *Class {
+	name := upstream.ClientClass(caller.Client)
+	if found, ok := c.byName.Load(name); ok {
+		class := found.(*Class) //nolint:forcetypeassert // nothing else is stored there
+		if class.layout.Load() == c.deps.Layout() {
+			class.used.Store(time.Now().UnixNano())
+			return class
+		}
+	}
+	if name == "" {
+		caller = upstream.Caller{}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	layout := c.deps.Layout()
+	class := c.classes[name]
+	if class == nil {
+		if len(c.classes) >= maxClasses {
+			c.forgetOldestClass()
+		}
+		class = &Class{name: name, caller: caller, offers: map[string]*cachedOffer{}}
+		first := build(c.offersOf(class, layout), layout) // without any server
+		first.ttl = 0
+		class.catalog.Store(first)
+		c.classes[name] = class
+	}
+	class.used.Store(time.Now().UnixNano())
+	class.caller = caller
+	for _, r := range layout.Servers {
+		c.addServer(class, r)
+	}
+	class.layout.Store(layout)
+	c.byName.Store(name, class)
+	return class
+}
+
+// isIdle reports whether no client of the class has made a request lately; the class without capabilities never is.
+func (c *Class) isIdle() bool {
+	return c.name != "" && time.Since(time.Unix(0, c.used.Load())) > classIdleAfter
+}
+
+// ClassCount returns how many classes there are.
+func (c *Cache) ClassCount() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.classes)
+}
+
+// Includes reports whether a client is of the class.
+func (c *Class) Includes(client mcp.Client) bool { return upstream.ClientClass(client) == c.name }
+
+// forgetOldestClass forgets the class that was used longest ago; the lock is held.
+func (c *Cache) forgetOldestClass() {
+	var oldest *Class
+	for _, class := range c.classes {
+		if class.name != "" && (oldest == nil || class.used.Load() < oldest.used.Load()) {
+			oldest = class
+		}
+	}
+	if oldest != nil {
+		for _, o := range oldest.offers {
+			o.offer.memory.Release()
+		}
+		delete(c.classes, oldest.name)
+		c.byName.Delete(oldest.name)
+	}
+}
+
+// SeenLists is the lists as one client knows them, by their hashes. A client is notified that a list changed when
+// it would get another one now, not merely because a server's list was read again.
+type SeenLists struct {
+	mu     sync.Mutex
+	hashes [kindCount]string // "" for a list that the client is not known to have seen
+}
+
+// Set notes that the client got a list.
+func (s *SeenLists) Set(k Kind, c *Catalog) {
+	s.mu.Lock()
+	s.hashes[k] = c.hashes[k]
+	s.mu.Unlock()
+}
+
+// SetAll notes all lists as they were when the client came.
+func (s *SeenLists) SetAll(c *Catalog) {
+	s.mu.Lock()
+	s.hashes = c.hashes
+	s.mu.Unlock()
+}
+
+// Update reports whether a list differs from the one that the client knows, and notes it as known from now on.
+// Templates change together with resources.
+func (s *SeenLists) Update(k Kind, c *Catalog) (changed bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for other := range kindCount {
+		if kinds[other].changed == kinds[k].changed && s.hashes[other] != c.hashes[other] {
+			s.hashes[other], changed = c.hashes[other], true
+		}
+	}
+	return changed
+}
+
+// SameList reports whether two catalogs have the same list of a kind.
+func (c *Catalog) SameList(k Kind, other *Catalog) bool { return c.hashes[k] == other.hashes[k] }
+
+// IsServed reports whether a client of the class got a list.
+func (c *Cache) IsServed(class *Class) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return class.served
+}

@@ -1,0 +1,78 @@
+package anthropic
+
+import (
+	"net/http"
+	"strings"
+
+	"github.com/ctxgate/ctxgate/fault"
+	"github.com/ctxgate/ctxgate/jsonscan"
+	"github.com/ctxgate/ctxgate/llm"
+)
+
+// Vendor is Anthropic's API.
+type Vendor struct{}
+
+const versionHeader = "Anthropic-Version" // sent only by clients of this API
+
+// Kind implements [llm.Vendor].
+func (Vendor) Kind() string { return "anthropic" }
+
+// Claims implements [llm.Vendor].
+func (Vendor) Claims(r *http.Request) bool {
+	return strings.HasPrefix(r.URL.Path, "/v1/messages") || r.Header.Get(versionHeader) != ""
+}
+
+// SetKey implements [llm.Vendor].
+func (Vendor) SetKey(h http.Header, key string) { h.Set("X-Api-Key", key) }
+
+// AppendError implements [llm.Vendor].
+func (Vendor) AppendError(dst []byte, kind fault.Kind, text string) []byte {
+	dst = append(append(dst, `{"type":"error","error":{"type":"`...), errorType(kind)...)
+	return append(jsonscan.AppendQuoted(append(dst, `","message":`...), text), `}}`...)
+}
+
+func errorType(k fault.Kind) string {
+	switch k {
+	case fault.Syntax, fault.InvalidRequest, fault.BadParams, fault.NoMethod, fault.Stalled:
+		return "invalid_request_error"
+	case fault.Unauthorized:
+		return "authentication_error"
+	case fault.Forbidden:
+		return "permission_error"
+	case fault.NotFound, fault.UnknownHandle:
+		return "not_found_error"
+	case fault.TooLarge:
+		return "request_too_large"
+	case fault.RateLimited:
+		return "rate_limit_error"
+	case fault.Full:
+		return "overloaded_error"
+	case fault.Timeout:
+		return "timeout_error"
+	case fault.Internal, fault.Unavailable, fault.BadReply, fault.Canceled:
+	}
+	return "api_error"
+}
+
+// PrepareModelList implements [llm.Vendor].
+func (Vendor) PrepareModelList(r *http.Request) {
+	r.URL.RawQuery = "limit=1000"
+	r.Header.Set(versionHeader, "2023-06-01")
+}
+
+// AppendModel implements [llm.Vendor].
+func (Vendor) AppendModel(dst []byte, id, _ string) []byte {
+	dst = jsonscan.AppendQuoted(append(dst, `{"id":`...), id)
+	dst = jsonscan.AppendQuoted(append(dst, `,"type":"model","display_name":`...), id)
+	return append(dst, `,"created_at":"1970-01-01T00:00:00Z"}`...)
+}
+
+// AppendModelList implements [llm.Vendor].
+func (Vendor) AppendModelList(dst []byte, models []llm.Model) []byte {
+	dst = append(llm.AppendModelData(append(dst, '{'), models), `,"has_more":false,"first_id":`...)
+	if len(models) == 0 {
+		return append(dst, `null,"last_id":null}`...)
+	}
+	dst = jsonscan.AppendQuoted(dst, models[0].ID)
+	return append(jsonscan.AppendQuoted(append(dst, `,"last_id":`...), models[len(models)-1].ID), '}')
+}

@@ -1,0 +1,59 @@
+// Package openai holds what the wire shapes of OpenAI's API share: errors, keys and model lists.
+package openai
+
+import (
+	"net/http"
+
+	"github.com/ctxgate/ctxgate/fault"
+	"github.com/ctxgate/ctxgate/jsonscan"
+	"github.com/ctxgate/ctxgate/llm"
+)
+
+// Vendor is OpenAI's API, which many other providers serve too.
+type Vendor struct{}
+
+// Kind implements [llm.Vendor].
+func (Vendor) Kind() string { return "openai" }
+
+// Claims implements [llm.Vendor]. Requests carry no sign of this API: it is the default.
+func (Vendor) Claims(*http.Request) bool { return false }
+
+// SetKey implements [llm.Vendor].
+func (Vendor) SetKey(h http.Header, key string) { h.Set("Authorization", "Bearer "+key) }
+
+// AppendError implements [llm.Vendor].
+func (Vendor) AppendError(dst []byte, kind fault.Kind, text string) []byte {
+	name, code := errorType(kind)
+	dst = jsonscan.AppendQuoted(append(dst, `{"error":{"message":`...), text)
+	dst = append(append(dst, `,"type":"`...), name...)
+	return append(append(append(dst, `","param":null,"code":"`...), code...), `"}}`...)
+}
+
+func errorType(k fault.Kind) (name, code string) {
+	switch k {
+	case fault.Unauthorized:
+		return "invalid_request_error", "invalid_api_key"
+	case fault.UnknownHandle:
+		return "invalid_request_error", "model_not_found"
+	case fault.RateLimited:
+		return "requests", "rate_limit_exceeded"
+	case fault.Syntax, fault.InvalidRequest, fault.BadParams, fault.NoMethod, fault.Forbidden, fault.NotFound, fault.TooLarge, fault.Stalled:
+		return "invalid_request_error", k.String()
+	case fault.Internal, fault.Unavailable, fault.Timeout, fault.BadReply, fault.Full, fault.Canceled:
+	}
+	return "server_error", k.String()
+}
+
+// PrepareModelList implements [llm.Vendor].
+func (Vendor) PrepareModelList(*http.Request) {}
+
+// AppendModel implements [llm.Vendor].
+func (Vendor) AppendModel(dst []byte, id, provider string) []byte {
+	dst = jsonscan.AppendQuoted(append(dst, `{"id":`...), id)
+	return append(jsonscan.AppendQuoted(append(dst, `,"object":"model","created":0,"owned_by":`...), provider), '}')
+}
+
+// AppendModelList implements [llm.Vendor].
+func (Vendor) AppendModelList(dst []byte, models []llm.Model) []byte {
+	return append(llm.AppendModelData(append(dst, `{"object":"list",`...), models), '}')
+}

@@ -1,0 +1,93 @@
+package reduce
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/ctxgate/ctxgate/jsonscan"
+)
+
+// maskReducer keeps the head and the tail of a string. It shortens any string.
+var maskReducer = Reducer{Name: string(ByMask), Cutter: maskCutter}
+
+func maskCutter(_ context.Context, p Policy) Cutter {
+	return func(body []byte, str jsonscan.Str) (Cut, bool) {
+		c, ok := p.CutString(body, str)
+		if p.Markers == PlainMarkers && ok && str.Chars-c.Head-c.Tail <= len(c.Edit(strings.Repeat("x", p.IDLen)).Text) {
+			return Cut{}, false // it would not become shorter
+		}
+		edits := func(id string) []jsonscan.Edit { return []jsonscan.Edit{c.Edit(id)} }
+		return Cut{OmittedChars: str.Chars - c.Head - c.Tail, Edits: edits}, ok
+	}
+}
+
+// Mask is the policy for one string: longer than MaxChars, it becomes its first HeadChars and
+// last TailChars with a marker between. Characters are Unicode code points.
+type Mask struct {
+	// A string of more characters than this is cut. Default 4000. The threshold is exact: a string of just
+	// this length is not cut.
+	MaxChars int `key:"max_chars" min:"1"`
+	// How many characters to keep from the start. Default 2000; 0 keeps none.
+	HeadChars int `key:"head_chars" min:"0"`
+	// How many characters to keep from the end. Default 2000; 0 keeps none.
+	TailChars int `key:"tail_chars" min:"0"`
+	// The wording of the markers that replace what is left out: "document", to the letter of the
+	// specification documents, or "plain", shorter and in English: "[… 349,208 characters left out; call
+	// recover_text with prune_id=prn_… chars=2001-351208]". With "plain" a text that a cut would not make
+	// shorter stays whole. Default "document"; with profile = "agents", "plain".
+	Markers Markers `key:"markers"`
+}
+
+// DefaultMask is the contract's.
+func DefaultMask() Mask {
+	return Mask{MaxChars: 4000, HeadChars: 2000, TailChars: 2000, Markers: DocumentMarkers}
+}
+
+// Validate reports every problem, each starting with its key.
+func (m Mask) Validate() []error {
+	var errs []error
+	if m.MaxChars < 1 {
+		errs = append(errs, fmt.Errorf("max_chars: must be at least 1"))
+	}
+	if m.HeadChars < 0 {
+		errs = append(errs, fmt.Errorf("head_chars: must not be negative"))
+	}
+	if m.TailChars < 0 {
+		errs = append(errs, fmt.Errorf("tail_chars: must not be negative"))
+	}
+	if len(errs) == 0 && (m.TailChars > m.MaxChars || m.HeadChars > m.MaxChars-m.TailChars) {
+		errs = append(errs, fmt.Errorf("max_chars: %d is less than head_chars + tail_chars (%d + %d), so a cut could leave nothing out",
+			m.MaxChars, m.HeadChars, m.TailChars))
+	}
+	return errs
+}
+
+// StringCut is what to leave out of one string.
+type StringCut struct {
+	Str        jsonscan.Str  // the whole string
+	Gap        jsonscan.Span // the raw bytes to leave out
+	Head, Tail int           // characters kept at either end
+
+	markers Markers
+}
+
+// CutString decides what to leave out of a string of body; false if it is not longer than MaxChars.
+func (m Mask) CutString(body []byte, s jsonscan.Str) (StringCut, bool) {
+	if s.Chars <= m.MaxChars {
+		return StringCut{}, false
+	}
+	raw := s.Of(body)
+	head := jsonscan.CharOffset(raw, m.HeadChars)
+	tail := jsonscan.LastCharsOffset(raw, m.TailChars)
+	head, lostHead := snapBack(raw, head)
+	tail, lostTail := snapForward(raw, tail)
+	return StringCut{
+		Str:  s,
+		Gap:  jsonscan.Span{Start: s.Start + head, End: s.Start + tail},
+		Head: m.HeadChars - lostHead,
+		Tail: m.TailChars - lostTail,
+
+		markers: m.Markers,
+	}, true
+}
