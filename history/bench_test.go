@@ -11,7 +11,7 @@ func BenchmarkRequest(b *testing.B) {
 	for _, shape := range shapes {
 		full := uniformTranscript(500, 100, 1000)
 		body := full.render(shape, renderOptions{})
-		p, c := DefaultPolicy(), CachePrices{1.25, .1}
+		p, c := DefaultPolicy(), CachePrices{Write: 1.25, Read: .1}
 		pins := mustRead(b, shape, body).Plan(p, c, nil).Pins
 		plan := func() *Plan {
 			d := mustRead(b, shape, body)

@@ -16,9 +16,9 @@ var prices = []struct {
 	name string
 	CachePrices
 }{
-	{"write 1.25 read 0.1", CachePrices{1.25, .1}},
-	{"write 1.00 read 0.1", CachePrices{1, .1}},
-	{"write 1.00 read 0.5", CachePrices{1, .5}},
+	{"write 1.25 read 0.1", CachePrices{Write: 1.25, Read: .1}},
+	{"write 1.00 read 0.1", CachePrices{Write: 1, Read: .1}},
+	{"write 1.00 read 0.5", CachePrices{Write: 1, Read: .5}},
 	{"no cache", CachePrices{}},
 }
 
@@ -143,7 +143,7 @@ func TestHPlus1AutoPaysOnMixedTrajectories(t *testing.T) {
 
 // For turns of one size, the stride of auto is the optimum of the formula.
 func TestHPlus1AutoFindsTheStride(t *testing.T) {
-	for _, c := range []CachePrices{{1.25, .1}, {1, .1}, {1, .25}, {1, .5}} {
+	for _, c := range []CachePrices{{Write: 1.25, Read: .1}, {Write: 1, Read: .1}, {Write: 1, Read: .25}, {Write: 1, Read: .5}} {
 		d := mustRead(t, openAIChat, uniformTranscript(150, 150, 1500).render(openAIChat, renderOptions{}))
 		p := policyWithAdvance(AdvanceAuto)
 		b := newTestReplay(d, p, c)
@@ -171,7 +171,7 @@ func TestBillAgreesWithBytes(t *testing.T) {
 	for _, how := range advances {
 		full := agentTranscript(6)
 		full = slices.DeleteFunc(full, func(e event) bool { return e.model != "" }) // one request a turn
-		p, c := policyWithAdvance(how), CachePrices{1.25, .1}
+		p, c := policyWithAdvance(how), CachePrices{Write: 1.25, Read: .1}
 		p.KeepHandles, p.TriggerTokens = 0, 20_000
 		bill := mustRead(t, openAIChat, full.render(openAIChat, renderOptions{})).Bill(p, c)
 		plain, masked := 0.0, 0.0

@@ -24,7 +24,7 @@ func randomPolicy(rnd *rand.Rand) (Policy, CachePrices) {
 	if rnd.IntN(2) == 0 {
 		p.Template = "{tool_name} {prune_id} {tool_call_id} {original_chars} {x} {"
 	}
-	return p, pick(rnd, CachePrices{}, CachePrices{1.25, .1}, CachePrices{1, .1}, CachePrices{1, .5}, CachePrices{1, .9})
+	return p, pick(rnd, CachePrices{}, CachePrices{Write: 1.25, Read: .1}, CachePrices{Write: 1, Read: .1}, CachePrices{Write: 1, Read: .5}, CachePrices{Write: 1, Read: .9})
 }
 
 // client sends a conversation request by request, and stores its events as a caller would.

@@ -127,14 +127,39 @@ func (p Policy) isRolling(c price) bool {
 func (p Policy) masksShort(c price) bool { return p.isRolling(c) && !p.Agents }
 
 // CachePrices is what a provider charges for writing input to its cache and for reading it back, relative to
-// uncached input. The zero value is a provider without a discount.
-type CachePrices struct{ Write, Read float64 }
+// uncached input, and what else decides whether moving the window pays. The zero value is a provider without
+// a discount of which nothing is known. It is comparable.
+type CachePrices struct {
+	Write, Read float64
+
+	// Step is the size of a request above which all of it costs more. Zero: there is none, or it is not known.
+	Step PriceStep
+
+	// ContextTokens is the largest input that the model takes; 0: not known.
+	ContextTokens int
+
+	// MinTokens is the shortest prefix that the provider caches; 0: not known.
+	MinTokens int
+
+	// Lookback is how many blocks before a cache mark the provider searches for an entry; 0: it searches all.
+	Lookback int
+
+	// LongestPrefix says that the provider reads the longest prefix that it ever cached. False: it reads only
+	// what was written at a cache mark.
+	LongestPrefix bool
+}
+
+// PriceStep multiplies the price of all input of a request with more than AboveTokens tokens.
+type PriceStep struct {
+	AboveTokens int
+	Factor      float64
+}
 
 // price is CachePrices in thousandths: integers are the same on every machine.
 type price struct{ write, read int }
 
 func (c CachePrices) price() price {
-	if c == (CachePrices{}) {
+	if c.Write == 0 && c.Read == 0 {
 		return price{1000, 1000}
 	}
 	return price{int(math.Round(c.Write * 1000)), int(math.Round(c.Read * 1000))}

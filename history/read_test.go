@@ -160,9 +160,9 @@ func FuzzRead(f *testing.F) {
 		for _, how := range advances {
 			p := policyWithAdvance(how)
 			p.WindowTurns, p.Stride, p.TriggerTokens, p.ClearAtLeast, p.Template = 1, 1, 0, 0, "{tool_name}"
-			after, _ := maskRequest(t, shape, body, p, CachePrices{1, .5}, []Event{d.SweepEvent()})
+			after, _ := maskRequest(t, shape, body, p, CachePrices{Write: 1, Read: .5}, []Event{d.SweepEvent()})
 			checkStructureKept(t, body, after)
-			d.Bill(p, CachePrices{1, .5})
+			d.Bill(p, CachePrices{Write: 1, Read: .5})
 		}
 	})
 }
