@@ -10,6 +10,15 @@ type Rates struct {
 	// Input and Output are the prices of a million tokens of fresh input and of output, in the
 	// operator's currency; 0: not known.
 	Input, Output float64
+	// Step re-prices large requests; the zero value is no step.
+	Step PriceStep
+}
+
+// PriceStep is how a provider charges a request with more than AboveTokens of input: all of it at other prices.
+// They are relative to fresh input below the step, and Output to output below it. AboveTokens 0: no step.
+type PriceStep struct {
+	AboveTokens                      int64
+	Input, Write, Read, Long, Output float64
 }
 
 func (r Rates) filled() Rates {
@@ -19,10 +28,25 @@ func (r Rates) filled() Rates {
 	if r.Long == 0 {
 		r.Long = r.Write
 	}
+	if s := &r.Step; s.Long == 0 {
+		s.Long = s.Write
+	}
 	return r
 }
 
 func (r Rates) discount() bool { return r.Read < r.Write }
+
+// tokenPrices are the prices of a request of one size, relative to fresh input below the price step; output is
+// relative to output below it.
+type tokenPrices struct{ fresh, write, read, long, output float64 }
+
+// pricesOf returns the prices of a request with this much input.
+func (r Rates) pricesOf(input float64) tokenPrices {
+	if s := r.Step; s.AboveTokens > 0 && input > float64(s.AboveTokens) {
+		return tokenPrices{s.Input, s.Write, s.Read, s.Long, s.Output}
+	}
+	return tokenPrices{1, r.Write, r.Read, r.Long, 1}
+}
 
 // CacheState is what the provider's cache should have of a conversation when its request goes out.
 type CacheState uint8
@@ -108,8 +132,12 @@ func (c Cost) Saved() int64 { return c.Unmasked - c.Billed }
 //   - it would have had it, but this request cut something that the last one showed, so that the prefix
 //     changed: all of the last request would have been read, and only the rest written;
 //   - it had nothing, or a part: they would have been read and written in the same proportion.
+//
+// Where the provider has a price step, the request that was sent is priced by its own size, and the request
+// without cuts by the size that it would have had.
 type costModel struct {
 	LedgerEntry
+	prices         tokenPrices
 	billed         float64
 	input          float64 // tokens
 	scale          float64 // tokens of the provider per estimated token
@@ -124,14 +152,10 @@ func newCostModel(e LedgerEntry) costModel {
 	e.Rates = e.Rates.filled()
 	e.Usage, e.PreviousOutput = e.Usage.clamped(), min(max(e.PreviousOutput, 0), MaxTokens)
 	u := e.Usage
-	r := costModel{LedgerEntry: e, input: float64(u.Fresh + u.Cached + u.Created), freshPrice: 1}
-	written := e.Rates.Write*float64(u.Created-u.Long) + e.Rates.Long*float64(u.Long)
-	r.billed = float64(u.Fresh) + written + e.Rates.Read*float64(u.Cached)
-	if u.Created > 0 {
-		r.freshPrice = written / float64(u.Created)
-	}
+	r := costModel{LedgerEntry: e, input: float64(u.Fresh + u.Cached + u.Created)}
+	r.unmaskedInput = r.input
 	if e.SentTokens <= 0 {
-		return r
+		return r.pricedAt(r.input)
 	}
 	r.scale = min(r.input/float64(e.SentTokens), maxScale)
 	cut, hidden := -e.Overhead.Old-e.Overhead.New, 0
@@ -146,9 +170,25 @@ func newCostModel(e LedgerEntry) costModel {
 		r.unmaskedLast = r.unmaskedInput * min(1, float64(max(0, e.PreviousTokens-e.Overhead.Old))/float64(came))
 	}
 	r.expectedCached = max(0, r.unmaskedLast+r.scale*float64(e.Overhead.Old-e.Overhead.Uncached-hidden))
+	return r.pricedAt(r.input)
+}
+
+// pricedAt returns the model with the prices of a request of this size.
+func (r costModel) pricedAt(input float64) costModel {
+	r.prices = r.Rates.pricesOf(input)
+	u := r.Usage
+	written := r.prices.write*float64(u.Created-u.Long) + r.prices.long*float64(u.Long)
+	r.billed = r.prices.fresh*float64(u.Fresh) + written + r.prices.read*float64(u.Cached)
+	r.freshPrice = r.prices.fresh
+	if u.Created > 0 {
+		r.freshPrice = written / float64(u.Created)
+	}
 	r.oldPrice = r.oldTokenPrice()
 	return r
 }
+
+// unmasked returns the model with the prices that the request would have had without cuts.
+func (r *costModel) unmasked() costModel { return r.pricedAt(r.unmaskedInput) }
 
 // oldTokenPrice is the price of a token that the last request had: it is read from the cache in the same
 // proportion as the others.
@@ -156,7 +196,7 @@ func (r *costModel) oldTokenPrice() float64 {
 	share := 0.0
 	switch {
 	case r.NothingMarked:
-		return 1
+		return r.prices.fresh
 	case r.CacheState == CacheWarm && !r.BoundaryMoved:
 		share = 1
 		if r.missedTokens() > 0 {
@@ -165,7 +205,7 @@ func (r *costModel) oldTokenPrice() float64 {
 	case r.input > 0:
 		share = float64(r.Usage.Cached) / r.input
 	}
-	return share*r.Rates.Read + (1-share)*r.freshPrice
+	return share*r.prices.read + (1-share)*r.freshPrice
 }
 
 // missedTokens is the number of tokens that the cache should have had and had not, 0 for a hit.
@@ -184,18 +224,32 @@ func (r *costModel) cost() Cost {
 		c.Recovery, c.RecoveryOutput = c.Billed, r.PreviousOutput
 		return c
 	}
-	b := r.Overhead
-	burden := r.scale * (r.oldPrice*float64(b.Old-b.Uncached) + r.freshPrice*float64(b.New+b.Uncached))
-	c.Recovery = max(0, min(roundAmount(burden), c.Billed))
-	unmasked := r.billed
+	c.Recovery = r.recoveryCost()
+	whole := r.unmasked()
+	unmasked := whole.billed - float64(whole.recoveryCost())
 	for _, cut := range r.Cuts {
-		unmasked += r.cutWorth(cut)
+		unmasked += whole.cutWorth(cut)
 	}
 	if r.brokeCache() {
-		unmasked = r.costWithoutMove() + burden
+		unmasked = whole.costWithoutMove()
 	}
-	c.Unmasked = max(0, roundAmount(unmasked)-c.Recovery)
+	c.Unmasked = max(0, roundAmount(unmasked))
 	return c
+}
+
+// recoveryCost is the part of the bill for what is in the request only because something was cut.
+func (r *costModel) recoveryCost() int64 {
+	b := r.Overhead
+	burden := r.scale * (r.oldPrice*float64(b.Old-b.Uncached) + r.freshPrice*float64(b.New+b.Uncached))
+	return max(0, min(roundAmount(burden), roundAmount(r.billed)))
+}
+
+// outputSaved is what the price step would have added to the reply's output, as a share of its price below the step.
+func (r *costModel) outputSaved() float64 {
+	if r.isRecovery() {
+		return 0
+	}
+	return r.Rates.pricesOf(r.unmaskedInput).output - r.prices.output
 }
 
 // isRecovery says that without cuts this request would not exist.
@@ -216,7 +270,7 @@ func (r *costModel) brokeCache() bool {
 
 // costWithoutMove is what the whole request would have cost with all of the last one in the cache.
 func (r *costModel) costWithoutMove() float64 {
-	return r.Rates.Read*r.unmaskedLast + r.freshPrice*(r.unmaskedInput-r.unmaskedLast)
+	return r.prices.read*r.unmaskedLast + r.freshPrice*(r.unmaskedInput-r.unmaskedLast)
 }
 
 // MissCause is why the cache did not have the beginning of a request.

@@ -175,9 +175,9 @@ func (a *Account) addReply(r *costModel, c Cost) {
 		a.Unpriced++
 		return
 	}
-	recalled := price(c.RecoveryOutput, r.Rates.Output)
-	a.Spent = plus(a.Spent, price(c.Billed, r.Rates.Input)+price(r.Usage.Output, r.Rates.Output))
-	a.MoneySaved = plus(a.MoneySaved, price(c.Saved(), r.Rates.Input)-recalled)
+	recalled := price(c.RecoveryOutput, r.prices.output*r.Rates.Output)
+	a.Spent = plus(a.Spent, price(c.Billed, r.Rates.Input)+price(r.Usage.Output, r.prices.output*r.Rates.Output))
+	a.MoneySaved = plus(a.MoneySaved, price(c.Saved(), r.Rates.Input)-recalled+price(r.Usage.Output, r.outputSaved()*r.Rates.Output))
 	a.MoneyRecovery = plus(a.MoneyRecovery, price(c.Recovery, r.Rates.Input)+recalled)
 }
 
@@ -190,7 +190,7 @@ func (l *ledger) addToTools(r *costModel, c Cost) {
 	if lost > 0 {
 		t := l.toolAccount(r, recoverTool)
 		t.Saved = plus(t.Saved, -lost)
-		t.MoneySaved = plus(t.MoneySaved, -price(lost, r.Rates.Input)-price(c.RecoveryOutput, r.Rates.Output))
+		t.MoneySaved = plus(t.MoneySaved, -price(lost, r.Rates.Input)-price(c.RecoveryOutput, r.prices.output*r.Rates.Output))
 	}
 }
 
@@ -228,7 +228,8 @@ func (l *ledger) shareAmongTools(r *costModel, saved int64) {
 		rest -= part
 		t := l.toolAccount(r, name)
 		t.Saved = plus(t.Saved, part)
-		t.MoneySaved = plus(t.MoneySaved, price(part, r.Rates.Input))
+		output := float64(r.Usage.Output) * r.outputSaved() * worth[name] / sum
+		t.MoneySaved = plus(t.MoneySaved, price(part, r.Rates.Input)+Money(roundAmount(output*r.Rates.Output)))
 	}
 }
 
