@@ -88,6 +88,7 @@ type original struct {
 	id        string
 	chars     int
 	shortened []string // the store's keys for the texts that are shown instead
+	passBytes int64    // how many bytes of it its client would have passed to the model at most; 0 for all
 
 	chunks   iter.Seq[[]byte] // the text, in chunks of at most partSize
 	isSingle bool             // in one chunk
@@ -202,7 +203,7 @@ func (r *Recall) readManifest(ctx context.Context, k tenantKeys, id string, aead
 func (k tenantKeys) shortenedItems(o original) []state.Item {
 	var items []state.Item
 	for _, key := range o.shortened {
-		items = append(items, state.Item{Key: key, Group: k.groupKey(o.id), Value: []byte(o.id)})
+		items = append(items, state.Item{Key: key, Group: k.groupKey(o.id), Value: shownText{o.id, o.passBytes}.encode()})
 	}
 	return items
 }

@@ -7,7 +7,8 @@
 // same for a text that is shown again and again; cut.go cuts one text with the reducers of its policy;
 // structured.go finds the texts of a tool result; store.go stores texts and remembers which are stored;
 // original.go is how an original is stored and opened; calls.go says which calls it came from, and list.go lists them; keys.go has ids, keys and encryption; read.go
-// reads a part of an original, lines.go by line, search.go by pattern; records.go stores small values
+// reads a part of an original, lines.go by line, search.go by pattern; omitted.go says how much a text lacks of
+// its original; records.go stores small values
 // for conversations.
 //
 // Invariants:
@@ -99,6 +100,7 @@ type Recall struct {
 
 	compressor  *compressor
 	receipts    *receiptCache
+	omitted     omittedCache
 	recordSlots *gencache.Cache[recordName, *recordSlot]
 	keys        sync.Map     // tenantKeys by tenant
 	derived     atomic.Int64 // how many were added to keys since it was cleared
@@ -116,7 +118,7 @@ func New(store *state.Store, secret []byte, cfg Config) (*Recall, error) {
 	}
 	return &Recall{
 		store: store, root: secret, cfg: cfg, spill: semaphore.NewWeighted(int64(cfg.SpillBytes)), compressor: compressor,
-		receipts: newReceiptCache(store.AckLifetime()), recordSlots: gencache.New[recordName, *recordSlot](recordSlotsSize),
+		receipts: newReceiptCache(store.AckLifetime()), omitted: newOmittedCache(), recordSlots: gencache.New[recordName, *recordSlot](recordSlotsSize),
 	}, nil
 }
 

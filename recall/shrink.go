@@ -180,6 +180,7 @@ func (w *cutWriter) addCut(ctx context.Context, c cut) {
 		return
 	}
 	o := newOriginal(w.keys, first.chunks(w.req.Body), first.Len(), c.chars)
+	o.passBytes = passBytes(w.req.Limit)
 	shownID := o.id
 	if !w.policy.RecoverLine && !c.needsID {
 		shownID = ""

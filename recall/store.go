@@ -280,21 +280,18 @@ func (r *Recall) Epoch(ctx context.Context) state.Epoch {
 // anybody can write one. The lease of the original is renewed, because it is shown again. With an
 // error the answer is not known.
 func (r *Recall) isShortened(ctx context.Context, k tenantKeys, text iter.Seq[[]byte]) (bool, error) {
-	id, err := r.store.Get(ctx, k.shortenedKey(hash128(k.shortened, text)))
+	raw, err := r.store.Get(ctx, k.shortenedKey(hash128(k.shortened, text)))
 	if err != nil {
-		if fault.KindOf(err) == fault.UnknownHandle {
-			err = nil
-		}
-		return false, err
+		return false, ignoreUnknown(err)
 	}
-	if len(id) > 0 {
-		_, _ = r.store.Touch(ctx, k.groupKey(string(id))) // a store that cannot write may still be read
+	if id := decodeShownText(raw).id; id != "" {
+		_, _ = r.store.Touch(ctx, k.groupKey(id)) // a store that cannot write may still be read
 	}
 	return true, nil
 }
 
 // MarkShortened remembers texts that a caller made of a stored original, so that they are not cut
-// again.
+// again. Whoever sent the original has it already, so nothing counts as left out of them.
 func (r *Recall) MarkShortened(ctx context.Context, tenant, id string, texts ...string) error {
 	if !r.cfg.Enabled {
 		return errDisabled
@@ -302,7 +299,7 @@ func (r *Recall) MarkShortened(ctx context.Context, tenant, id string, texts ...
 	k := r.keysOf(tenant)
 	items := make([]state.Item, len(texts))
 	for i, text := range texts {
-		items[i] = state.Item{Key: k.shortenedKey(hash128(k.shortened, textChunks(text))), Group: k.groupKey(id), Value: []byte(id)}
+		items[i] = state.Item{Key: k.shortenedKey(hash128(k.shortened, textChunks(text))), Group: k.groupKey(id), Value: shownText{id, nothingMore}.encode()}
 	}
 	return r.store.Put(ctx, items...)
 }

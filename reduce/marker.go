@@ -1,6 +1,7 @@
 package reduce
 
 import (
+	"bytes"
 	"math"
 	"strconv"
 	"strings"
@@ -35,6 +36,11 @@ const (
 func (Markers) OneOf() []string { return []string{string(DocumentMarkers), string(PlainMarkers)} }
 
 const markerWord = "KIMI_PROXY_OBSERVATION_MASKED"
+
+// HasMarker says whether a text, or the inside of a JSON string, may have a marker. Any text can have one.
+func HasMarker(text []byte) bool {
+	return bytes.Contains(text, []byte("prune_id=")) || bytes.Contains(text, []byte(" left out]")) || bytes.Contains(text, []byte(markerWord))
+}
 
 // Marker is the text that replaces the gap: what is missing and, with an id, how to read it back. An
 // empty id leaves the recover line out.
