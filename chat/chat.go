@@ -53,13 +53,17 @@ type Proxy struct {
 	active          atomic.Pointer[activeConfig]
 	inFlight        limit.Slots
 	unhiddenReplies *gencache.Cache[string, struct{}] // replies that have nothing to restore
+	outputs         *gencache.Cache[string, int64]    // output tokens of the last replies, by their conversations
 
 	cacheMemory *membudget.Scope // reserved for the conversation cache
 
 	unpriced sync.Map // names of providers that cache without configured prices; warned about once
 }
 
-const maxUnhiddenReplies = 1 << 15
+const (
+	maxUnhiddenReplies = 1 << 15
+	maxOutputs         = 1 << 13 // in each generation
+)
 
 // Deps are the dependencies of a Proxy.
 type Deps struct {
@@ -98,7 +102,7 @@ func New(s Settings, d Deps) *Proxy {
 	if d.Wires == nil {
 		d.Wires = wires.All()
 	}
-	px := &Proxy{deps: d, wires: newWireTable(d.Wires), unhiddenReplies: gencache.New[string, struct{}](maxUnhiddenReplies)}
+	px := &Proxy{deps: d, wires: newWireTable(d.Wires), unhiddenReplies: gencache.New[string, struct{}](maxUnhiddenReplies), outputs: gencache.New[string, int64](maxOutputs)}
 	px.Apply(s)
 	return px
 }

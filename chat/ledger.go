@@ -6,6 +6,7 @@ import (
 
 	"github.com/ctxgate/ctxgate/chat/masking"
 	"github.com/ctxgate/ctxgate/fault"
+	"github.com/ctxgate/ctxgate/history"
 	"github.com/ctxgate/ctxgate/internal/recovertool"
 	"github.com/ctxgate/ctxgate/llm"
 	"github.com/ctxgate/ctxgate/meter"
@@ -19,20 +20,32 @@ func (px *Proxy) recordCost(ctx context.Context, c *call, from *provider, model 
 		Rates: meter.Rates{Write: from.Cache.Write, Read: from.Cache.Read, Long: from.Cache.HourlyWrite(), Input: from.Price.Input, Output: from.Price.Output},
 		Round: c.round, PreviousOutput: c.previousOutput,
 	}
-	c.previousOutput = u.Output
+	px.setPreviousOutput(&e, c, u.Output)
 	px.warnMissingPrices(ctx, from, u)
 	fillEntry(&e, c.shrunk)
 	if from != c.routed {
 		e.CacheState, e.PreviousTokens = meter.CacheUnknown, 0 // nothing is known about the cache of a fallback
-	}
-	if c.readback != nil && e.SentTokens > 0 {
-		e.Overhead.Old += c.readback.toolTokens
 	}
 	if c.readback == nil || c.readback.marks != nil || !c.codec.Wire().MarkedCacheOnly {
 		e.Overhead.Uncached = 0 // it is in the cache: marked by the client or by us, or the provider needs no marks
 	}
 	cost := px.deps.Meter.Charge(e)
 	return cost, len(e.Cuts) > 0 || cost.Recovery > 0
+}
+
+// setPreviousOutput sets the output that asked for a request which only reads back: of the round before, or, where
+// the client answers recover_text itself, of its request before.
+func (px *Proxy) setPreviousOutput(e *meter.LedgerEntry, c *call, output int64) {
+	c.previousOutput = output
+	key := func(place history.Hash) string {
+		return c.caller.Tenant() + "\x00" + c.routed.Name + "\x00" + string(place[:])
+	}
+	if s := c.shrunk; c.round == 0 && s.Overhead.OnlyReadBack && s.PlaceBefore != (history.Hash{}) {
+		e.PreviousOutput, _ = px.outputs.Get(key(s.PlaceBefore))
+	}
+	if c.shrunk.Place != (history.Hash{}) {
+		px.outputs.Put(key(c.shrunk.Place), output, 1)
+	}
 }
 
 // warnMissingPrices warns once per provider that it caches and has no cache prices configured: the window then
@@ -60,6 +73,6 @@ func fillEntry(e *meter.LedgerEntry, s masking.Result) {
 			e.Overhead.Uncached = min(e.Overhead.Uncached, e.Overhead.Old)
 			continue
 		}
-		e.Cuts = append(e.Cuts, meter.ToolCut{Tool: fault.Clip(c.Tool), Results: c.Results, Tokens: c.Tokens, NeverSent: c.NeverSent, IsNew: c.IsNew})
+		e.Cuts = append(e.Cuts, meter.ToolCut{Tool: fault.Clip(c.Tool), Results: c.Results, Tokens: c.Tokens, NeverSent: c.NeverSent, IsNew: c.IsNew, AtHub: c.AtHub})
 	}
 }

@@ -60,7 +60,7 @@ func TestRepliesAreRecorded(t *testing.T) {
 			[]chat.Provider{providerConfig("p", "openai", good.URL, withPrices)},
 			meter.Account{
 				Tenant: "default", Provider: "p", Model: "m-1-0825", Requests: 1, Usage: meter.Tokens{Fresh: 1000, Cached: 9000, Output: 7},
-				Cost: meter.Cost{Billed: 1900, Unmasked: 1900 + 500}, Spent: 3800 + 70, MoneySaved: 1000, CacheMisses: meter.CacheMisses{{Requests: 1}},
+				Cost: meter.Cost{Billed: 1900, Unmasked: 1900 + 500}, Parts: meter.SavedParts{Masked: 500}, MoneyParts: meter.SavedMoney{Masked: 1000}, Spent: 3800 + 70, MoneySaved: 1000, CacheMisses: meter.CacheMisses{{Requests: 1}},
 			},
 		},
 		"fallback without a cache discount": {
@@ -70,7 +70,7 @@ func TestRepliesAreRecorded(t *testing.T) {
 			},
 			meter.Account{
 				Tenant: "default", Provider: "q", Model: "m-1-0825", Requests: 1, Unpriced: 1, Usage: meter.Tokens{Fresh: 1000, Cached: 9000, Output: 7},
-				Cost: meter.Cost{Billed: 10000, Unmasked: 10000 + 5000}, CacheMisses: meter.CacheMisses{{Requests: 1}},
+				Cost: meter.Cost{Billed: 10000, Unmasked: 10000 + 5000}, Parts: meter.SavedParts{Masked: 5000}, CacheMisses: meter.CacheMisses{{Requests: 1}},
 			},
 		},
 	} {

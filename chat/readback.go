@@ -24,13 +24,12 @@ import (
 // the tool: the proxy answers its calls.
 type readbackState struct {
 	Recovery
-	codec      llm.ReadbackCodec
-	dialogue   *history.Dialogue  // as the client sent it
-	body       []byte             // with the tool and all rounds so far, unmasked
-	toolTokens int                // estimated size of the tool's definition
-	marks      llm.CacheMarkCodec // sets a cache_control on each round; nil if the client sets none
-	hidden     readback.Record    // the rounds that the client is not shown
-	reply      history.Reply      // what the client was shown by the rounds before the last
+	codec    llm.ReadbackCodec
+	dialogue *history.Dialogue  // as the client sent it
+	body     []byte             // with the tool and all rounds so far, unmasked
+	marks    llm.CacheMarkCodec // sets a cache_control on each round; nil if the client sets none
+	hidden   readback.Record    // the rounds that the client is not shown
+	reply    history.Reply      // what the client was shown by the rounds before the last
 }
 
 // offerTool adds recover_text to a request and restores the hidden rounds of earlier replies. It returns nil
@@ -63,7 +62,7 @@ func (px *Proxy) offerTool(ctx context.Context, c *call) (r *readbackState) {
 	body := jsonscan.AppendSpliced(make([]byte, 0, size), c.body, edits)
 	c.body = body
 	c.plan.conversations.Put(dialogue) // masking reads the body with the tool instead
-	r = &readbackState{Recovery: cfg, codec: codec, dialogue: dialogue, body: body, toolTokens: history.Tokens(len(tool.Text))}
+	r = &readbackState{Recovery: cfg, codec: codec, dialogue: dialogue, body: body}
 	if marks, ok := codec.(llm.CacheMarkCodec); ok && dialogue.Breakpoint >= 0 && marks.MayMark(body) {
 		r.marks = marks
 	}

@@ -134,7 +134,9 @@ func (px *Proxy) shrinkBody(ctx context.Context, c *call) (err error) {
 	}, c.plan.conversations)
 	masked := 0
 	for _, cut := range c.shrunk.Cuts {
-		masked += cut.Tokens
+		if !cut.AtHub {
+			masked += cut.Tokens
+		}
 	}
 	px.deps.Meter.CountModelRequest(masked)
 	return nil

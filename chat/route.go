@@ -9,6 +9,7 @@ import (
 	"github.com/ctxgate/ctxgate/history"
 	"github.com/ctxgate/ctxgate/internal/glob"
 	"github.com/ctxgate/ctxgate/jsonscan"
+	"github.com/ctxgate/ctxgate/reduce"
 )
 
 // readModelAndDialogue reads the model of a request and, if masking or reading back needs it, the
@@ -26,9 +27,12 @@ func (px *Proxy) readModelAndDialogue(c *call) (model string, dialogue *history.
 		if why := ambiguousKey(err); why != nil {
 			return "", nil, jsonFault(why)
 		}
+	} else if c.Conversation && px.deps.Shrink != nil && reduce.HasMarker(c.body) {
+		// For the ledger alone, which counts what the MCP endpoint cut: nothing is refused.
+		dialogue, _ = c.readDialogue("came")
 	}
 	model, err = readModel(px.wires.protocol, c.body)
-	return model, nil, err
+	return model, dialogue, err
 }
 
 // ambiguousKey is the error of a request that two parsers may read differently: a duplicate key, or a known

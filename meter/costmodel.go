@@ -68,7 +68,7 @@ type LedgerEntry struct {
 	Rates Rates
 
 	Round          int   // of one client request; rounds after the first read originals back
-	PreviousOutput int64 // output of the previous round, which asked for this one
+	PreviousOutput int64 // output that asked for a request which only reads back
 
 	SentTokens     int       // what the model reads of the request; 0: not known
 	Cuts           []ToolCut // what was cut from it
@@ -78,6 +78,8 @@ type LedgerEntry struct {
 	PreviousTokens int  // the part of it that the last request of the conversation had
 	NothingMarked  bool // the provider caches only what is marked, and no message is marked
 	Overhead       RecoveryOverhead
+
+	NotCutting string // why nothing was cut from it, for people; "" if something was
 }
 
 // ToolCut is what was cut from the results of one tool.
@@ -87,6 +89,7 @@ type ToolCut struct {
 	Tokens    int
 	NeverSent bool // no request ever showed it: it was cut when it was new
 	IsNew     bool // this request is the first that lacks it
+	AtHub     bool // the MCP endpoint cut it, before the client had it
 }
 
 // RecoveryOverhead is what a request carries only because something was cut, in estimated tokens.
@@ -218,23 +221,77 @@ func (r *costModel) missedTokens() float64 {
 	return short
 }
 
-func (r *costModel) cost() Cost {
+// SavedParts are the parts of what cutting saved, as in Cost; a part that cost more is negative:
+//
+//	Unmasked - AtHub - Shortened - Masked - Steps - Cache + Recovery = Billed
+type SavedParts struct {
+	AtHub     int64 // results that the MCP endpoint cut, at what they would have cost whole
+	Shortened int64 // results that the LLM proxy shortened when they were new
+	Masked    int64 // old results that it masked
+	Steps     int64 // requests that stayed below a price step
+	Cache     int64 // the provider's cache: input that was written again because more was masked
+}
+
+// Sum is what was saved without what reading back cost.
+func (p SavedParts) Sum() int64 { return p.AtHub + p.Shortened + p.Masked + p.Steps + p.Cache }
+
+// of returns the part that a cut belongs to.
+func (p *SavedParts) of(c ToolCut) *int64 {
+	switch {
+	case c.AtHub:
+		return &p.AtHub
+	case c.NeverSent:
+		return &p.Shortened
+	}
+	return &p.Masked
+}
+
+func (r *costModel) cost() (Cost, SavedParts) {
 	c := Cost{Billed: roundAmount(r.billed)}
 	if r.isRecovery() {
-		c.Recovery, c.RecoveryOutput = c.Billed, r.PreviousOutput
-		return c
+		return r.recoveryRequestCost(c)
 	}
 	c.Recovery = r.recoveryCost()
-	whole := r.unmasked()
-	unmasked := whole.billed - float64(whole.recoveryCost())
+	var parts SavedParts
 	for _, cut := range r.Cuts {
-		unmasked += whole.cutWorth(cut)
+		*parts.of(cut) += r.cutSaving(cut)
 	}
+	// First without price steps, then with them.
+	sameSteps := c.Billed - c.Recovery + parts.Sum()
 	if r.brokeCache() {
-		unmasked = whole.costWithoutMove()
+		sameSteps = roundAmount(r.costWithoutMove())
 	}
-	c.Unmasked = max(0, roundAmount(unmasked))
-	return c
+	c.Unmasked = sameSteps
+	if whole := r.unmasked(); whole.prices != r.prices {
+		unmasked := whole.billed - float64(whole.recoveryCost())
+		for _, cut := range r.Cuts {
+			unmasked += whole.cutWorth(cut)
+		}
+		if r.brokeCache() {
+			unmasked = whole.costWithoutMove()
+		}
+		c.Unmasked = roundAmount(unmasked)
+	}
+	parts.Steps = c.Unmasked - sameSteps
+	c.Unmasked = max(0, c.Unmasked)
+	parts.Cache = c.Unmasked - (c.Billed - c.Recovery + parts.Sum())
+	return c, parts
+}
+
+// recoveryRequestCost is the cost of a request that would not exist without cuts: all of it was spent on reading
+// back. If the cache had expired, the next request would have written the conversation again in its place, whole.
+func (r *costModel) recoveryRequestCost(c Cost) (Cost, SavedParts) {
+	c.Recovery, c.RecoveryOutput = c.Billed, r.PreviousOutput
+	var parts SavedParts
+	if short := r.missedTokens(); r.CacheState == CacheExpired && short > 0 {
+		again := r.freshPrice - r.prices.read // what writing a token again costs more than reading it
+		c.Recovery = max(0, roundAmount(r.billed-again*short))
+		for _, cut := range r.Cuts {
+			*parts.of(cut) += r.cutSaving(cut)
+		}
+		c.Unmasked = c.Billed - c.Recovery + parts.Sum()
+	}
+	return c, parts
 }
 
 // recoveryCost is the part of the bill for what is in the request only because something was cut.
@@ -255,10 +312,24 @@ func (r *costModel) outputSaved() float64 {
 // isRecovery says that without cuts this request would not exist.
 func (r *costModel) isRecovery() bool { return r.Round > 0 || r.Overhead.OnlyReadBack }
 
+// cutSaving is what a cut saves in this request, apart from what it does to the cache.
+func (r *costModel) cutSaving(c ToolCut) int64 {
+	switch {
+	case !r.isRecovery():
+		return roundAmount(r.cutWorth(c))
+	case r.CacheState == CacheExpired && !c.IsNew && r.missedTokens() > 0:
+		return roundAmount((r.freshPrice - r.prices.read) * r.scale * float64(c.Tokens))
+	}
+	return 0
+}
+
 // cutWorth is what a cut result would have cost whole, if the cut did not change what the cache had.
 func (r *costModel) cutWorth(c ToolCut) float64 {
-	if c.NeverSent && c.IsNew {
+	switch {
+	case c.NeverSent && c.IsNew:
 		return r.scale * float64(c.Tokens) * r.freshPrice
+	case r.brokeCache():
+		return r.scale * float64(c.Tokens) * r.prices.read
 	}
 	return r.scale * float64(c.Tokens) * r.oldPrice
 }

@@ -31,6 +31,7 @@ type Account struct {
 	Recoveries  int64 // those of them that were needed only to read originals back
 	Usage       Tokens
 	Cost        Cost
+	Parts       SavedParts // of Cost.Saved() + Cost.Recovery
 	CacheMisses CacheMisses
 
 	// Unpriced counts requests to providers without configured prices: the sums of money exclude them.
@@ -38,7 +39,13 @@ type Account struct {
 	Spent         Money // input and output
 	MoneySaved    Money
 	MoneyRecovery Money // the part of Spent for reading back
+	MoneyParts    SavedMoney
+
+	NotCutting string // why nothing was cut from the last request; "" if something was
 }
+
+// SavedMoney are the parts of MoneySaved + MoneyRecovery, as in [SavedParts]. Steps has the output's price too.
+type SavedMoney struct{ AtHub, Shortened, Masked, Steps, Cache Money }
 
 // CacheMisses are counted by cause; under CacheHit are the replies without a miss.
 type CacheMisses [causeCount]CacheMiss
@@ -54,6 +61,7 @@ type ToolAccount struct {
 	Results    int64
 	Tokens     int64
 	Saved      int64
+	Parts      SavedParts // of Saved
 	MoneySaved Money
 }
 
@@ -91,13 +99,15 @@ type toolKey struct {
 // ledger holds the accounts.
 type ledger struct {
 	cost         *prometheus.CounterVec
+	saved        *prometheus.GaugeVec
 	misses       *prometheus.CounterVec
 	missedTokens *prometheus.CounterVec
 
-	mu     sync.Mutex
-	since  time.Time
-	models map[modelKey]*Account
-	tools  map[toolKey]*ToolAccount
+	mu         sync.Mutex
+	since      time.Time
+	notCutting string // of the last request
+	models     map[modelKey]*Account
+	tools      map[toolKey]*ToolAccount
 }
 
 func newLedger(r prometheus.Registerer) *ledger {
@@ -111,20 +121,24 @@ func newLedger(r prometheus.Registerer) *ledger {
 		misses:       counter("ctxgate_llm_cache_misses_total", "Replies that read less from the provider's cache than it should have had: cold (a conversation's first request), expired (idle too long), client (it changed what it had sent), ours (more was cut), other (the provider forgot).", "provider", "cause"),
 		missedTokens: counter("ctxgate_llm_cache_missed_tokens_total", "Tokens that were not read from the provider's cache in these replies.", "provider", "cause"),
 	}
-	r.MustRegister(l.cost, l.misses, l.missedTokens)
+	l.saved = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "ctxgate_llm_saved_tokens", Help: "The parts of what was saved since the start, in the tokens of ctxgate_llm_input_cost_tokens_total: hub (results that the MCP endpoint cut), shortened (new results that the LLM proxy shortened), masked (old ones that it masked), steps (requests below a price step), cache (negative: input that was written to the provider's cache again), recovery (negative: reading back). Their sum is unmasked - billed."}, []string{"provider", "part"})
+	r.MustRegister(l.saved, l.cost, l.misses, l.missedTokens)
 	return l
 }
 
 // addProvider creates the series of a provider with the value 0.
 func (l *ledger) addProvider(name string) {
-	l.countCost(name, Cost{})
+	l.countCost(name, Cost{}, SavedParts{})
 	for _, cause := range MissCauses() {
 		l.misses.WithLabelValues(name, cause.String())
 		l.missedTokens.WithLabelValues(name, cause.String())
 	}
 }
 
-func (l *ledger) countCost(provider string, c Cost) {
+func (l *ledger) countCost(provider string, c Cost, p SavedParts) {
+	for part, n := range map[string]int64{"hub": p.AtHub, "shortened": p.Shortened, "masked": p.Masked, "steps": p.Steps, "cache": p.Cache, "recovery": -c.Recovery} {
+		l.saved.WithLabelValues(provider, part).Add(float64(n))
+	}
 	l.cost.WithLabelValues(provider, "billed").Add(float64(c.Billed))
 	l.cost.WithLabelValues(provider, "unmasked").Add(float64(c.Unmasked))
 	l.cost.WithLabelValues(provider, "recovery").Add(float64(c.Recovery))
@@ -133,21 +147,29 @@ func (l *ledger) countCost(provider string, c Cost) {
 // Charge adds a reply to the accounts and returns what it cost.
 func (m *Meter) Charge(e LedgerEntry) Cost {
 	r := newCostModel(e)
-	c := r.cost()
+	c, parts := r.cost()
 	l := m.ledger
-	l.countCost(e.Provider, c)
+	l.countCost(e.Provider, c, parts)
 	cause, tokens := r.missCause()
 	if cause != CacheHit {
 		l.misses.WithLabelValues(e.Provider, cause.String()).Inc()
 		l.missedTokens.WithLabelValues(e.Provider, cause.String()).Add(float64(tokens))
 	}
+	reply := Account{Requests: 1, Usage: r.Usage, Cost: c, Parts: parts}
+	reply.CacheMisses[cause] = CacheMiss{1, tokens}
+	reply.addMoney(&r)
+	if r.isRecovery() {
+		reply.Recoveries = 1
+	}
+	m.day.count(func(d *Day) { d.addReply(reply) })
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	a := l.account(modelKey{e.Tenant, e.Provider, e.Model})
-	a.addReply(&r, c)
-	a.CacheMisses[cause].Requests++
-	a.CacheMisses[cause].Tokens = plus(a.CacheMisses[cause].Tokens, tokens)
-	l.addToTools(&r, c)
+	a.merge(reply)
+	if e.SentTokens > 0 {
+		a.NotCutting, l.notCutting = e.NotCutting, e.NotCutting
+	}
+	l.addToTools(&r, reply)
 	return c
 }
 
@@ -164,73 +186,126 @@ func (l *ledger) account(k modelKey) *Account {
 	return a
 }
 
-func (a *Account) addReply(r *costModel, c Cost) {
-	a.Requests++
-	if r.isRecovery() {
-		a.Recoveries++
-	}
-	a.Usage = a.Usage.plus(r.Usage)
-	a.Cost = a.Cost.plus(c)
+// addMoney sets what one reply cost and saved in money.
+func (a *Account) addMoney(r *costModel) {
 	if r.Rates.Input == 0 {
-		a.Unpriced++
+		a.Unpriced = 1
 		return
 	}
+	c, p := a.Cost, a.Parts
 	recalled := price(c.RecoveryOutput, r.prices.output*r.Rates.Output)
-	a.Spent = plus(a.Spent, price(c.Billed, r.Rates.Input)+price(r.Usage.Output, r.prices.output*r.Rates.Output))
-	a.MoneySaved = plus(a.MoneySaved, price(c.Saved(), r.Rates.Input)-recalled+price(r.Usage.Output, r.outputSaved()*r.Rates.Output))
-	a.MoneyRecovery = plus(a.MoneyRecovery, price(c.Recovery, r.Rates.Input)+recalled)
-}
-
-// addToTools adds to each tool its part of what was saved or lost.
-func (l *ledger) addToTools(r *costModel, c Cost) {
-	lost := c.Recovery
-	if !r.isRecovery() {
-		l.shareAmongTools(r, c.Saved()+lost)
-	}
-	if lost > 0 {
-		t := l.toolAccount(r, recoverTool)
-		t.Saved = plus(t.Saved, -lost)
-		t.MoneySaved = plus(t.MoneySaved, -price(lost, r.Rates.Input)-price(c.RecoveryOutput, r.prices.output*r.Rates.Output))
-	}
-}
-
-// shareAmongTools divides what was saved among the tools by the worth of their cuts; a result whose
-// placeholder is longer has a negative worth. When a request cuts more than the one before, the prefix
-// changes for all tools: they share that cost by their tokens, or equally if no result became shorter.
-func (l *ledger) shareAmongTools(r *costModel, saved int64) {
-	worth := map[string]float64{}
-	sum := 0.0
-	shorter := slices.ContainsFunc(r.Cuts, func(c ToolCut) bool { return c.Tokens > 0 })
-	for _, cut := range r.Cuts {
-		w := r.cutWorth(cut)
-		switch {
-		case r.brokeCache() && shorter:
-			w = float64(max(0, cut.Tokens))
-		case r.brokeCache():
-			w = 1
+	a.Spent = price(c.Billed, r.Rates.Input) + price(r.Usage.Output, r.prices.output*r.Rates.Output)
+	a.MoneyRecovery = price(c.Recovery, r.Rates.Input) + recalled
+	steps := price(r.Usage.Output, r.outputSaved()*r.Rates.Output)
+	a.MoneySaved = price(c.Saved(), r.Rates.Input) - recalled + steps
+	each := func(tokens int64) Money { return price(tokens, r.Rates.Input) }
+	a.MoneyParts = SavedMoney{each(p.AtHub), each(p.Shortened), each(p.Masked), each(p.Steps) + steps, each(p.Cache)}
+	// The parts are rounded one by one: the largest takes the rest, so that they add up.
+	rest, largest := a.MoneySaved+a.MoneyRecovery, &a.MoneyParts.Masked
+	for _, m := range a.MoneyParts.list() {
+		rest -= *m
+		if max(*m, -*m) > max(*largest, -*largest) {
+			largest = m
 		}
-		worth[cut.Tool] += w
-		sum += w
+	}
+	*largest += rest
+}
+
+func (m *SavedMoney) list() []*Money {
+	return []*Money{&m.AtHub, &m.Shortened, &m.Masked, &m.Steps, &m.Cache}
+}
+
+// addToTools adds to each tool its part of what a reply saved or lost. Reading back has an account of its own.
+func (l *ledger) addToTools(r *costModel, reply Account) {
+	c := reply.Cost
+	if !r.isRecovery() || reply.Parts != (SavedParts{}) {
+		l.shareAmongTools(r, reply)
+	}
+	if c.Recovery > 0 {
+		t := l.toolAccount(r, recoverTool)
+		t.Saved = plus(t.Saved, -c.Recovery)
+		t.MoneySaved = plus(t.MoneySaved, -reply.MoneyRecovery)
+	}
+}
+
+// shareAmongTools divides what was saved among the tools: to each what its own cuts were worth; a result whose
+// placeholder is longer has a negative worth. When a request masks more than the one before, the prefix
+// changes for all tools: those that are masked share that cost by their tokens. All share by their tokens what
+// a price step saves.
+func (l *ledger) shareAmongTools(r *costModel, reply Account) {
+	if reply.Parts == (SavedParts{}) && len(r.Cuts) == 0 {
+		return
+	}
+	type share struct {
+		parts         SavedParts
+		masked, whole float64 // weights
+	}
+	shares := map[string]*share{}
+	for _, cut := range r.Cuts {
+		s := shares[cut.Tool]
+		if s == nil {
+			s = &share{}
+			shares[cut.Tool] = s
+		}
+		*s.parts.of(cut) += r.cutSaving(cut)
+		s.whole += float64(max(0, cut.Tokens))
+		if !cut.NeverSent {
+			s.masked += float64(max(0, cut.Tokens))
+		}
 		t := l.toolAccount(r, cut.Tool)
 		t.Results += int64(max(1, cut.Results))
 		t.Tokens = plus(t.Tokens, roundAmount(r.scale*float64(cut.Tokens)))
 	}
-	if sum == 0 {
-		return
+	if len(shares) == 0 {
+		shares[recoverTool] = &share{} // only results of reading back were masked
 	}
-	rest := saved
-	names := slices.Sorted(maps.Keys(worth))
+	names := slices.Sorted(maps.Keys(shares))
+	masked, whole := make([]float64, len(names)), make([]float64, len(names))
 	for i, name := range names {
-		part := roundAmount(float64(saved) * worth[name] / sum)
+		masked[i], whole[i] = shares[name].masked, shares[name].whole
+	}
+	cache, steps := shareOut(reply.Parts.Cache, masked), shareOut(reply.Parts.Steps, whole)
+	saved := make([]float64, len(names))
+	for i, name := range names {
+		s := shares[name]
+		s.parts.Cache, s.parts.Steps = cache[i], steps[i]
+		saved[i] = float64(s.parts.Sum())
+		t := l.toolAccount(r, name)
+		t.Saved, t.Parts = plus(t.Saved, s.parts.Sum()), t.Parts.plus(s.parts)
+	}
+	rest := reply.MoneySaved + reply.MoneyRecovery
+	for i, name := range names {
+		part := price(int64(saved[i]), r.Rates.Input)
+		if total := reply.Parts.Steps; total != 0 {
+			part += Money(roundAmount(float64(price(r.Usage.Output, r.outputSaved()*r.Rates.Output)) * float64(steps[i]) / float64(total)))
+		}
 		if i == len(names)-1 {
 			part = rest // the parts must add up
 		}
 		rest -= part
 		t := l.toolAccount(r, name)
-		t.Saved = plus(t.Saved, part)
-		output := float64(r.Usage.Output) * r.outputSaved() * worth[name] / sum
-		t.MoneySaved = plus(t.MoneySaved, price(part, r.Rates.Input)+Money(roundAmount(output*r.Rates.Output)))
+		t.MoneySaved = plus(t.MoneySaved, part)
 	}
+}
+
+// shareOut divides a total by weights, equally if all are 0. The parts add up to it.
+func shareOut(total int64, weights []float64) []int64 {
+	sum := 0.0
+	for _, w := range weights {
+		sum += w
+	}
+	parts, rest := make([]int64, len(weights)), total
+	for i, w := range weights {
+		share := 1 / float64(len(weights))
+		if sum > 0 {
+			share = w / sum
+		}
+		if parts[i] = roundAmount(float64(total) * share); i == len(weights)-1 {
+			parts[i] = rest
+		}
+		rest -= parts[i]
+	}
+	return parts
 }
 
 func (l *ledger) toolAccount(r *costModel, name string) *ToolAccount {
@@ -252,7 +327,7 @@ func (m *Meter) Savings() Savings {
 	l := m.ledger
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	s := Savings{Since: l.since}
+	s := Savings{Since: l.since, Total: Account{NotCutting: l.notCutting}}
 	for _, a := range l.models {
 		s.Models = append(s.Models, *a)
 		s.Total.merge(*a)
@@ -274,6 +349,10 @@ func (a *Account) merge(b Account) {
 	a.Recoveries += b.Recoveries
 	a.Usage = a.Usage.plus(b.Usage)
 	a.Cost = a.Cost.plus(b.Cost)
+	a.Parts = a.Parts.plus(b.Parts)
+	for i, m := range a.MoneyParts.list() {
+		*m = plus(*m, *b.MoneyParts.list()[i])
+	}
 	for i := range a.CacheMisses {
 		a.CacheMisses[i].Requests += b.CacheMisses[i].Requests
 		a.CacheMisses[i].Tokens = plus(a.CacheMisses[i].Tokens, b.CacheMisses[i].Tokens)
@@ -290,4 +369,8 @@ func (t Tokens) plus(u Tokens) Tokens {
 
 func (c Cost) plus(d Cost) Cost {
 	return Cost{plus(c.Billed, d.Billed), plus(c.Unmasked, d.Unmasked), plus(c.Recovery, d.Recovery), plus(c.RecoveryOutput, d.RecoveryOutput)}
+}
+
+func (p SavedParts) plus(q SavedParts) SavedParts {
+	return SavedParts{plus(p.AtHub, q.AtHub), plus(p.Shortened, q.Shortened), plus(p.Masked, q.Masked), plus(p.Steps, q.Steps), plus(p.Cache, q.Cache)}
 }

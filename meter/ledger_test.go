@@ -189,7 +189,7 @@ func TestAccounts(t *testing.T) {
 	want := []meter.Account{
 		{
 			Tenant: "a", Provider: "p", Model: "m1", Requests: 2, Recoveries: 1, Usage: meter.Tokens{Fresh: 2000, Cached: 18000, Output: 400},
-			Cost: meter.Cost{Billed: 3800, Unmasked: 2400, Recovery: 1900, RecoveryOutput: 30},
+			Cost: meter.Cost{Billed: 3800, Unmasked: 2400, Recovery: 1900, RecoveryOutput: 30}, Parts: meter.SavedParts{Masked: 500}, MoneyParts: meter.SavedMoney{Masked: 1500},
 			// 3800 input at 3 per million, 400 output at 15; saved are -1400 input and -30 output.
 			Spent: 11400 + 6000, MoneySaved: -4200 - 450, MoneyRecovery: 5700 + 450, CacheMisses: meter.CacheMisses{meter.CacheHit: {Requests: 2}},
 		},
@@ -199,8 +199,8 @@ func TestAccounts(t *testing.T) {
 		t.Errorf("got  %+v\nwant %+v", s.Models, want)
 	}
 	tools := []meter.ToolAccount{
-		{Tenant: "a", Provider: "p", Model: "m1", Tool: "grep", Results: 1, Tokens: 1000, Saved: 100, MoneySaved: 300},
-		{Tenant: "a", Provider: "p", Model: "m1", Tool: "read", Results: 2, Tokens: 4000, Saved: 400, MoneySaved: 1200},
+		{Tenant: "a", Provider: "p", Model: "m1", Tool: "grep", Results: 1, Tokens: 1000, Saved: 100, Parts: meter.SavedParts{Masked: 100}, MoneySaved: 300},
+		{Tenant: "a", Provider: "p", Model: "m1", Tool: "read", Results: 2, Tokens: 4000, Saved: 400, Parts: meter.SavedParts{Masked: 400}, MoneySaved: 1200},
 		{Tenant: "a", Provider: "p", Model: "m1", Tool: "recover_text", Saved: -1900, MoneySaved: -5700 - 450},
 	}
 	if fmt.Sprint(s.Tools) != fmt.Sprint(tools) {

@@ -19,17 +19,42 @@ type Day struct {
 	CharsReadBack  int64 `json:"chars_read_back"`
 	SentWhole      int64 `json:"sent_whole"`    // texts not cut because their originals could not be stored
 	Unrecoverable  int64 `json:"unrecoverable"` // texts cut for good
+
+	// What replies of models cost and saved, in tokens of fresh input and in millionths of the currency, as in
+	// [Account]. Unpriced counts replies without a price.
+	Replies       int64 `json:"replies"`
+	Unpriced      int64 `json:"unpriced"`
+	Billed        int64 `json:"billed"`
+	Unmasked      int64 `json:"unmasked"`
+	Recovery      int64 `json:"recovery"`
+	AtHub         int64 `json:"saved_hub"`
+	Shortened     int64 `json:"saved_shortened"`
+	Masked        int64 `json:"saved_masked"`
+	Steps         int64 `json:"saved_steps"`
+	Cache         int64 `json:"saved_cache"`
+	Spent         int64 `json:"money_spent"`
+	MoneySaved    int64 `json:"money_saved"`
+	MoneyRecovery int64 `json:"money_recovery"`
+}
+
+func (d *Day) addReply(a Account) {
+	d.Add(Day{
+		Replies: a.Requests, Unpriced: a.Unpriced, Billed: a.Cost.Billed, Unmasked: a.Cost.Unmasked, Recovery: a.Cost.Recovery,
+		AtHub: a.Parts.AtHub, Shortened: a.Parts.Shortened, Masked: a.Parts.Masked, Steps: a.Parts.Steps, Cache: a.Parts.Cache,
+		Spent: int64(a.Spent), MoneySaved: int64(a.MoneySaved), MoneyRecovery: int64(a.MoneyRecovery),
+	})
 }
 
 func (d *Day) counters() []*int64 {
-	return []*int64{&d.TextsCut, &d.CharsCut, &d.ModelRequests, &d.MaskedRequests, &d.MaskedTokens, &d.ReadBacks, &d.CharsReadBack, &d.SentWhole, &d.Unrecoverable}
+	return []*int64{&d.TextsCut, &d.CharsCut, &d.ModelRequests, &d.MaskedRequests, &d.MaskedTokens, &d.ReadBacks, &d.CharsReadBack, &d.SentWhole, &d.Unrecoverable,
+		&d.Replies, &d.Unpriced, &d.Billed, &d.Unmasked, &d.Recovery, &d.AtHub, &d.Shortened, &d.Masked, &d.Steps, &d.Cache, &d.Spent, &d.MoneySaved, &d.MoneyRecovery}
 }
 
 // Add adds the counters of another count.
 func (d *Day) Add(other Day) {
 	sum := d.counters()
 	for i, n := range other.counters() {
-		*sum[i] += *n
+		*sum[i] = plus(*sum[i], *n)
 	}
 }
 

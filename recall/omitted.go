@@ -66,8 +66,8 @@ func newOmittedCache() omittedCache {
 var marker = regexp.MustCompile(`prune_id=(` + idPrefix + `[0-9a-z]{` + strconv.Itoa(idLen) + `})(?: chars=(\d{1,12})-(\d{1,12}))?`)
 
 // OmittedBytes is how many bytes are missing from a tool result because the gateway cut it before its client saw
-// it: as many as the client would have sent to its model more. The text is the inside of a JSON string. A marker
-// alone proves nothing, since anybody can write one: the store must know the text as one that was shown to the
+// it: as many as the client would have sent to its model more. The text is the inside of a JSON string, as are
+// the bytes that are counted. A marker alone proves nothing, since anybody can write one: the store must know the text as one that was shown to the
 // tenant, by itself or as a string in JSON. Where a client added its own words, the store must have the original
 // that a marker names, and the text must be long enough to have what the marker says was kept. An error means
 // that the store could not answer.
@@ -92,6 +92,7 @@ func (r *Recall) OmittedBytes(ctx context.Context, tenant string, raw []byte) (i
 	if err != nil {
 		return 0, err
 	}
+	n = int(int64(n) * int64(len(raw)) / int64(max(1, len(text)))) // with as many escapes as the rest
 	r.omitted.bytes.Put(key, n, 1)
 	return n, nil
 }
@@ -147,10 +148,9 @@ func (r *Recall) omittedByMarkers(ctx context.Context, k tenantKeys, text []byte
 	}
 	kept, omitted := int64(0), int64(0)
 	for _, o := range originals {
-		if o.m == nil || o.omitted == 0 {
-			continue
+		if o.m == nil || o.omitted == 0 || o.omitted >= o.m.Chars {
+			continue // a text of which nothing was kept is nothing but a marker
 		}
-		o.omitted = min(o.omitted, o.m.Chars)
 		kept += o.m.Chars - o.omitted
 		omitted += max(0, o.omitted*o.m.Bytes/max(1, o.m.Chars)-o.markers)
 	}

@@ -37,11 +37,12 @@ func New(r *recall.Recall, now func() time.Time) *Masker {
 
 // Shrink computes the edits that shorten a request, after the originals of what they remove are stored.
 func (m *Masker) Shrink(ctx context.Context, o Request) Result {
-	if !o.Policy.Enabled && o.NewResults.IsOff() || !m.recall.Enabled() {
+	dialogue := o.Dialogue
+	if dialogue == nil || !m.recall.Enabled() {
 		return Result{}
 	}
-	dialogue := o.Dialogue
-	if dialogue == nil {
+	hubCuts := m.findHubCuts(ctx, o, dialogue)
+	if isOff := !o.Policy.Enabled && o.NewResults.IsOff(); isOff && len(hubCuts) == 0 && !dialogue.HasReadBack() {
 		return Result{}
 	}
 	canRecover := dialogue.OffersRecovery()
@@ -58,6 +59,7 @@ func (m *Masker) Shrink(ctx context.Context, o Request) Result {
 	m.cutOldResults(ctx, o, dialogue, plan, &out)
 	m.newResults.storeAndCut(ctx, o, dialogue, plan, reduced, &out)
 	out.measureForLedger(dialogue)
+	out.addHubCuts(dialogue, hubCuts)
 	return out
 }
 

@@ -3,7 +3,8 @@
 //
 // Path through the files: masking.go has what goes in and comes out, and the prices that decide; mask.go decides
 // which old results are masked, with history's plan; conversationstate.go keeps what was decided between
-// requests; newresults.go and resultreducer.go shorten results when they are first sent.
+// requests; newresults.go and resultreducer.go shorten results when they are first sent; hubcuts.go finds, for the
+// ledger, what the MCP endpoint cut before.
 package masking
 
 import (
@@ -43,6 +44,10 @@ type Result struct {
 	NothingMarked  bool                   // the provider caches only what is marked, and no message is marked
 	Overhead       meter.RecoveryOverhead // what is in the request only because something was masked
 
+	// Place identifies the conversation of the request, and PlaceBefore that of the request before its last tool
+	// turn; zero if there is none.
+	Place, PlaceBefore history.Hash
+
 	lastTurns int // tool turns of the conversation's previous request
 }
 
@@ -53,6 +58,7 @@ type ToolCut struct {
 	Tokens    int  // estimated
 	NeverSent bool // no request ever showed it: it was cut when it was new
 	IsNew     bool // it is cut for the first time
+	AtHub     bool // the MCP endpoint cut it, before the client sent it
 }
 
 // maxMerged is how many of the last cuts are searched for one of the same tool: a conversation has few tools.
@@ -61,7 +67,7 @@ const maxMerged = 8
 // addCut adds a cut, merged with one of the same tool and kind.
 func addCut(all []ToolCut, c ToolCut) []ToolCut {
 	for i := range all[max(0, len(all)-maxMerged):] {
-		if same := &all[len(all)-1-i]; same.Tool == c.Tool && same.NeverSent == c.NeverSent && same.IsNew == c.IsNew {
+		if same := &all[len(all)-1-i]; same.Tool == c.Tool && same.NeverSent == c.NeverSent && same.IsNew == c.IsNew && same.AtHub == c.AtHub {
 			same.Results += c.Results
 			same.Tokens += c.Tokens
 			return all
@@ -74,10 +80,17 @@ func addCut(all []ToolCut, c ToolCut) []ToolCut {
 func (s *Result) measureForLedger(dialogue *history.Dialogue) {
 	s.NothingMarked = dialogue.Codec.Wire().MarkedCacheOnly && dialogue.Breakpoint < 0
 	s.ReadTokens = dialogue.Tokens() - history.Tokens(syntaxBytes(dialogue))
+	if n := len(dialogue.Turns); n > 0 {
+		s.Place = dialogue.PrefixHash(n)
+	}
+	s.Overhead.Old = dialogue.RecoveryToolTokens()
 	if !dialogue.HasReadBack() {
 		return
 	}
 	newest := len(dialogue.Turns) - 1
+	if newest > 0 {
+		s.PlaceBefore = dialogue.PrefixHash(newest)
+	}
 	readBackTokens, otherResults := 0, 0 // of the newest turn
 	for i := range dialogue.Results {
 		r := &dialogue.Results[i]
@@ -98,19 +111,44 @@ func (s *Result) measureForLedger(dialogue *history.Dialogue) {
 	if s.Overhead.New = readBackTokens; newest < s.lastTurns { // the last request is repeated
 		s.Overhead.New, s.Overhead.Old = 0, s.Overhead.Old+readBackTokens
 	}
+	s.Overhead.Old += callTokens(dialogue)
+}
+
+// callTokens estimates the model's messages of earlier turns that did nothing but read back.
+func callTokens(dialogue *history.Dialogue) int {
+	others := make([]bool, len(dialogue.Turns))
+	readBack := make([]bool, len(dialogue.Turns))
+	for i := range dialogue.Results {
+		if r := &dialogue.Results[i]; r.Turn >= 0 {
+			isReadBack := recovertool.IsName(r.Name)
+			others[r.Turn], readBack[r.Turn] = others[r.Turn] || !isReadBack, readBack[r.Turn] || isReadBack
+		}
+	}
+	bytes := 0
+	for t := range max(0, len(dialogue.Turns)-1) {
+		if readBack[t] && !others[t] {
+			bytes += max(0, dialogue.ModelBytes(t)-callSyntax)
+		}
+	}
+	return history.Tokens(bytes)
 }
 
 // Bytes of a request that are only JSON syntax, less the few tokens that providers put in their place: per
-// message, and per call with its result.
+// message, or per item where replies are lists of items with types and ids, and per call with its result.
 const (
 	messageSyntax = 10
+	itemSyntax    = 25
 	callSyntax    = 70
 )
 
 // syntaxBytes is the part of a conversation's size that the model does not read, less what it reads though it
 // is not counted: thinking.
 func syntaxBytes(dialogue *history.Dialogue) int {
-	return messageSyntax*len(dialogue.Messages) + callSyntax*len(dialogue.Results) - dialogue.VolatileBytes()
+	each := messageSyntax
+	if dialogue.Codec.Wire().ReplyIsItems {
+		each = itemSyntax
+	}
+	return each*len(dialogue.Messages) + callSyntax*len(dialogue.Results) - dialogue.VolatileBytes()
 }
 
 func resultTokens(r *history.Result) int {
