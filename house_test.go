@@ -31,7 +31,7 @@ var layers = [][]string{
 	1:  {"internal/child", "internal/retryafter", "internal/seal", "internal/gencache", "internal/membudget", "internal/linesearch", "internal/glob", "internal/rawjson", "internal/recovertool", "internal/varint", "internal/jsonedit", "internal/tomledit", "internal/yamledit", "prune/code", "prune/logs", "prune/docs"},
 	2:  {"rpc", "state", "internal/frame", "internal/sse", "internal/readbody", "prune", "setup/clientfile", "launch", "llm/prices"},
 	3:  {"mcp", "reduce", "llm", "state/memory", "state/sqlite", "state/statetest", "oauth"},
-	4:  {"recall", "history", "llm/openai", "llm/anthropic", "rerank", "auth", "limit", "meter", "upstream/wire", "daemon", "internal/testkit/stubreducer"},
+	4:  {"recall", "history", "llm/openai", "llm/anthropic", "llm/gemini", "rerank", "auth", "limit", "meter", "upstream/wire", "daemon", "internal/testkit/stubreducer"},
 	5:  {"upstream", "front", "llm/openaichat", "llm/responses", "chat/readback", "chat/masking"},
 	6:  {"hub/catalog", "prunerd", "llm/wires"},
 	7:  {"hub", "chat"},

@@ -26,7 +26,7 @@ func replayAgents(t *testing.T, masking func(*history.Policy), check func(t *tes
 	}
 	replayed := 0
 	for _, r := range all {
-		if len(r.Model) == 0 || r.Agent == "gemini" { // its API is not served
+		if len(r.Model) == 0 {
 			continue
 		}
 		replayed++
@@ -35,6 +35,9 @@ func replayAgents(t *testing.T, masking func(*history.Policy), check func(t *tes
 			kind, base := "openai", p.URL+"/v1"
 			if strings.HasPrefix(r.Model[0].Path, "/v1/messages") {
 				kind, base = "anthropic", p.URL
+			}
+			if r.Agent == "gemini" {
+				kind, base = "gemini", p.URL
 			}
 			var options []option
 			if masking != nil {
@@ -53,7 +56,7 @@ func replayAgents(t *testing.T, masking func(*history.Policy), check func(t *tes
 			check(t, r, sent, received)
 		})
 	}
-	if replayed < 6 {
+	if replayed < 7 {
 		t.Errorf("only %d agents have recordings of model requests", replayed)
 	}
 }

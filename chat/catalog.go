@@ -79,7 +79,7 @@ func (px *Proxy) serveModels(p *activeConfig, show func(*http.Request, []llm.Mod
 func (p *activeConfig) listModels(r *http.Request) []llm.Model {
 	kind := APIKind(p.wires.vendorOf(r).Kind())
 	candidates := slices.DeleteFunc(slices.Clone(p.providers), func(one *provider) bool { return one.Kind != kind })
-	_, own := p.splitHeaders(r.Header)
+	_, own, _ := p.splitCredentials(r, p.wires.vendorOf(r))
 	keyless := 0 // providers without a configured key
 	for _, one := range candidates {
 		if !one.APIKey.IsSet() {
@@ -167,15 +167,15 @@ func (p *provider) fetchModels(ctx context.Context, own http.Header) ([]llm.Mode
 		body = append(body, piece...)
 		switch {
 		case errors.Is(err, io.EOF) && rep.StatusCode == http.StatusOK:
-			return readModels(body)
+			return p.readModels(body)
 		case err != nil, len(body) > maxModelList:
 			return nil, fault.Wrap(fault.BadReply, "the provider lists no models", err)
 		}
 	}
 }
 
-// readModels decodes a model list of either API.
-func readModels(body []byte) ([]llm.Model, error) {
+// readModels decodes the provider's model list.
+func (p *provider) readModels(body []byte) ([]llm.Model, error) {
 	s := jsonscan.New(body, 0)
 	if _, err := s.Skip(); err != nil {
 		return nil, err
@@ -183,18 +183,5 @@ func readModels(body []byte) ([]llm.Model, error) {
 	if err := s.End(); err != nil {
 		return nil, err
 	}
-	top, err := jsonscan.FieldsOf(body)
-	if err != nil {
-		return nil, err
-	}
-	data, _ := top.Field("data")
-	var out []llm.Model
-	err = jsonscan.EachElement(body, data.Value, func(at jsonscan.Span) error {
-		fields, err := jsonscan.ReadFields(body, at)
-		if id := fields.Text("id"); id != "" {
-			out = append(out, llm.Model{ID: id, Raw: at.Of(body)})
-		}
-		return err
-	})
-	return out, err
+	return p.vendor.ReadModelList(body)
 }

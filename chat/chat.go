@@ -171,13 +171,26 @@ func (px *Proxy) Handler(guard *front.Guard) http.Handler {
 		mux.HandleFunc("POST "+path, px.handleEndpoint(p, e))
 		mux.HandleFunc(path, px.allowOnly(http.MethodPost))
 	}
-	mux.HandleFunc("GET /v1/models", px.handleModelList(p))
-	mux.HandleFunc("GET /v1/models/{id...}", px.handleModel(p))
-	mux.HandleFunc("/v1/models", px.allowOnly(http.MethodGet))
-	mux.HandleFunc("/v1/models/{id...}", px.allowOnly(http.MethodGet))
-	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+	for _, version := range px.wires.versions {
+		list := "/" + version + "/models"
+		mux.HandleFunc("GET "+list, px.handleModelList(p))
+		mux.HandleFunc("GET "+list+"/{id...}", px.handleModel(p))
+		mux.HandleFunc(list, px.allowOnly(http.MethodGet))
+		mux.HandleFunc(list+"/{id...}", px.allowOnly(http.MethodGet))
+	}
+	other := func(w http.ResponseWriter, r *http.Request) {
 		px.wires.refuse(w, r, fault.New(fault.NotFound, "there is nothing at this path"))
-	})
+	}
+	for _, prefix := range px.wires.patternPrefixes() {
+		mux.HandleFunc("POST "+prefix+"{call...}", func(w http.ResponseWriter, r *http.Request) {
+			if e, ok := px.wires.find(r.URL.Path); ok {
+				px.handleEndpoint(p, e)(w, r)
+				return
+			}
+			other(w, r)
+		})
+	}
+	mux.HandleFunc("/", other)
 	// The chain of every endpoint except for authentication: here a credential may be the provider's.
 	return front.Wrap(mux, front.RequestID, front.AccessLog, front.Recover(refuse), front.RequireCleanPath(refuse),
 		guard.Protect(refuse), p.authenticated, front.ChargeMemory(px.deps.Budget, refuse), front.LimitBody(p.HTTP))

@@ -78,6 +78,10 @@ func newDialogue(path string, seed uint64, turns int) *dialogue {
 		d.kind, d.markPlacement = "anthropic", markPlacement(d.rnd.IntN(4))
 		d.head = `{"max_tokens":99,"model":"m-1","system":[{"type":"text","text":` + system + ephemeral + `}],"messages":[`
 		d.foot = "]\n, \"stream\" : true}"
+	case geminiPath:
+		d.kind = "gemini"
+		d.head = `{"systemInstruction":{"parts":[{"text":` + system + `}]},"contents":[`
+		d.foot = `],"tools":[{"functionDeclarations":[]}]}`
 	case "/v1/responses":
 		d.head = `{"model":"m-1","store":false,"instructions":` + system + `,"input":[`
 	default:
@@ -111,11 +115,18 @@ func (d *dialogue) addUserMessage(text string) {
 	if len(d.steps) > 0 {
 		done := "Done with " + d.randomPath()
 		s.text += " " + done
-		s.pieces = append(s.pieces, piece{raw: `{"role":"assistant","content":` + jsonString(done) + `},`})
+		said := `{"role":"assistant","content":` + jsonString(done) + `},`
+		if d.path == geminiPath {
+			said = `{"role":"model","parts":[{"text":` + jsonString(done) + `}]},`
+		}
+		s.pieces = append(s.pieces, piece{raw: said})
 	}
-	if d.path == "/v1/messages" {
+	switch d.path {
+	case "/v1/messages":
 		s.pieces = append(s.pieces, piece{raw: `{"role":"user","content":[{"type":"text","text":` + jsonString(text)}, piece{mayMark: true}, piece{raw: `}]}`})
-	} else {
+	case geminiPath:
+		s.pieces = append(s.pieces, piece{raw: `{"role":"user","parts":[{"text":` + jsonString(text) + `}]}`})
+	default:
 		s.pieces = append(s.pieces, piece{raw: `{"role":"user","content":` + jsonString(text) + `}`})
 	}
 	d.addStep(s)
@@ -166,6 +177,8 @@ func (d *dialogue) addToolTurn() {
 		s.pieces = d.messagesPieces(preamble, list)
 	case "/v1/responses":
 		s.pieces = d.responsesPieces(preamble, list)
+	case geminiPath:
+		s.pieces = d.geminiPieces(preamble, list)
 	default:
 		s.pieces = d.chatPieces(preamble, list)
 	}
@@ -265,6 +278,49 @@ func (d *dialogue) responsesPieces(preamble string, list []toolResult) []piece {
 		out = append(out, piece{raw: "}"})
 	}
 	return out
+}
+
+// geminiPieces writes results as Gemini CLI and as MCP servers do, half of them without ids.
+func (d *dialogue) geminiPieces(preamble string, list []toolResult) []piece {
+	parts := []string{}
+	if d.rnd.IntN(2) == 0 {
+		parts = append(parts, `{"text":"hm «é»","thought":true}`)
+	}
+	if preamble != "" {
+		parts = append(parts, `{"text":`+jsonString(preamble)+`}`)
+	}
+	named := d.rnd.IntN(2) == 0
+	id := func(a toolResult) string {
+		if !named {
+			return ""
+		}
+		return `"id":` + jsonString(a.id) + `, `
+	}
+	for _, a := range list {
+		parts = append(parts, fmt.Sprintf(`{"functionCall":{%s"name":%s,"args":{}},"thoughtSignature":"c2lnbmVk"}`, id(a), jsonString(a.name)))
+	}
+	out := []piece{{raw: `{"role":"model","parts":[` + strings.Join(parts, ",") + `]},{"role":"user","parts":[`}}
+	for i, a := range list {
+		if i > 0 {
+			out = append(out, piece{raw: ","})
+		}
+		out = append(out, piece{raw: fmt.Sprintf(`{"functionResponse":{%s"name":%s,"response":{`, id(a), jsonString(a.name))})
+		key := `"output":`
+		if a.failed {
+			key = `"error":`
+		}
+		if len(a.texts) == 1 {
+			out = append(out, piece{raw: key}, a.piece(a.texts[0], true))
+		} else {
+			out = append(append(out, piece{raw: `"content": `}), d.resultPieces(toolResult{id: a.id, texts: a.texts, path: a.path}, `"text"`, "")...)
+		}
+		out = append(out, piece{raw: `, "exit_code":0}`})
+		if a.image {
+			out = append(out, piece{raw: `,"parts":[{"inlineData":{"mimeType":"image/png","data":"AAAA"}}]`})
+		}
+		out = append(out, piece{raw: "}}"})
+	}
+	return append(out, piece{raw: "]}"})
 }
 
 // request returns what the client sends after n steps.

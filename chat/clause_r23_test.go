@@ -111,7 +111,7 @@ func randomPolicy(rnd *rand.Rand) (history.Policy, masking.CachePrices) {
 	return p, masking.CachePrices{Write: prices[0], Read: prices[1], TTL: unitDuration(5 * time.Minute)}
 }
 
-// R23: more than a thousand random dialogues, a third in each wire format, are sent as they grow. (Package history
+// R23: more than a thousand random dialogues, as many in each wire format, are sent as they grow. (Package history
 // tests a thousand in each format without a proxy.) With masking off, requests and replies keep their bytes. With
 // masking on, a request is valid by a checker that shares no code with the product, only tool results differ from
 // the client's bytes, each request extends the last one unless the window moved, a mask never changes, and handles
@@ -289,12 +289,12 @@ func (n *coverage) wantHandles(t *testing.T, d *dialogue, steps int, p history.P
 
 // checkPairing returns an error unless every call has its result where the wire format requires it.
 func checkPairing(path, body string) error {
-	var r struct{ Messages, Input []message }
+	var r struct{ Messages, Input, Contents []message }
 	if err := json.Unmarshal([]byte(body), &r); err != nil {
 		return err
 	}
 	var unanswered []string
-	for i, m := range append(r.Messages, r.Input...) {
+	for i, m := range slices.Concat(r.Messages, r.Input, r.Contents) {
 		calls, results, err := m.callIDs(path)
 		if err != nil {
 			return fmt.Errorf("message %d: %w", i, err)
@@ -324,6 +324,9 @@ type message struct {
 	ToolCallID string                `json:"tool_call_id"`
 	CallID     string                `json:"call_id"`
 	Content    json.RawMessage
+	Parts      []struct {
+		FunctionCall, FunctionResponse *struct{ ID, Name string }
+	}
 }
 
 // callIDs returns the ids of its calls and of its results.
@@ -339,8 +342,16 @@ func (m message) callIDs(path string) (calls, results []string, err error) {
 	for _, c := range m.ToolCalls {
 		calls = append(calls, c.ID)
 	}
+	for _, p := range m.Parts { // half of them have no id
+		if c := p.FunctionCall; c != nil {
+			calls = append(calls, c.Name+c.ID)
+		}
+		if r := p.FunctionResponse; r != nil {
+			results = append(results, r.Name+r.ID)
+		}
+	}
 	if path != "/v1/messages" || len(m.Content) == 0 || m.Content[0] != '[' {
-		return calls, nil, nil
+		return calls, results, nil
 	}
 	var blocks []struct {
 		Type, ID, Text string

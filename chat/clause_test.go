@@ -31,8 +31,11 @@ func sendAll(t *testing.T, r *recall.Recall, path string, bodies []string, read 
 	t.Helper()
 	f := newStubProvider(t, respond(http.StatusOK, `{}`))
 	kind := "openai"
-	if path == "/v1/messages" {
+	switch path {
+	case "/v1/messages":
 		kind = "anthropic"
+	case geminiPath:
+		kind = "gemini"
 	}
 	p := providerConfig("p", kind, f.URL, func(p *chat.Provider) { p.Cache.Read = read })
 	g := newGateway(t, []chat.Provider{p}, withMasking(r, func(p *history.Policy) {

@@ -3,6 +3,7 @@ package chat
 import (
 	"context"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/ctxgate/ctxgate/auth"
 	"github.com/ctxgate/ctxgate/fault"
 	"github.com/ctxgate/ctxgate/front"
+	"github.com/ctxgate/ctxgate/llm"
 )
 
 // tokenHeader carries the gateway's token when the usual headers carry the provider's key.
@@ -35,7 +37,15 @@ func (p *activeConfig) identify(r *http.Request) (auth.Caller, error) {
 		return p.gate.AuthenticateToken(strings.Join(values, "\n")) // two tokens are refused: none has a line break
 	}
 	who, err := p.gate.Authenticate(r)
-	if keys := r.Header.Values("X-Api-Key"); err != nil && len(keys) == 1 {
+	if err == nil {
+		return who, nil
+	}
+	for _, name := range []string{"X-Api-Key", "X-Goog-Api-Key"} {
+		if keys := r.Header.Values(name); len(keys) == 1 {
+			return p.gate.AuthenticateToken(keys[0])
+		}
+	}
+	if keys, _ := splitQuery(r.URL.RawQuery, p.wires.vendorOf(r).KeyParam()); len(keys) == 1 {
 		return p.gate.AuthenticateToken(keys[0])
 	}
 	return who, err
@@ -64,6 +74,52 @@ var droppedRequestHeaders = map[string]bool{
 var hopByHop = map[string]bool{
 	"Connection": true, "Keep-Alive": true, "Proxy-Authenticate": true, "Proxy-Authorization": true, "Proxy-Connection": true,
 	"Te": true, "Trailer": true, "Transfer-Encoding": true, "Upgrade": true,
+}
+
+// splitCredentials splits the client's headers and its query into what is forwarded and the client's own
+// credentials. A key in the query becomes a header: it does not belong into addresses, which are logged.
+func (p *activeConfig) splitCredentials(r *http.Request, v llm.Vendor) (head, own http.Header, query string) {
+	head, own = p.splitHeaders(r.Header)
+	keys, query := splitQuery(r.URL.RawQuery, v.KeyParam())
+	if len(keys) == 1 && !p.isGatewayToken(keys[0]) {
+		asHeader := http.Header{}
+		v.SetKey(asHeader, keys[0])
+		for name, values := range asHeader {
+			if own[name] == nil {
+				own[name] = values
+			}
+		}
+	}
+	return head, own, query
+}
+
+// splitQuery takes a parameter out of a query, and leaves the other bytes as they are.
+func splitQuery(query, param string) (values []string, rest string) {
+	if param == "" || !strings.Contains(query, param) {
+		return nil, query
+	}
+	var kept []string
+	for pair := range strings.SplitSeq(query, "&") {
+		name, value, _ := strings.Cut(pair, "=")
+		if name, err := url.QueryUnescape(name); err != nil || name != param {
+			kept = append(kept, pair)
+			continue
+		}
+		if value, err := url.QueryUnescape(value); err == nil {
+			values = append(values, value)
+		}
+	}
+	return values, strings.Join(kept, "&")
+}
+
+// eventsParam is the endpoint's EventsParam, if the client sent it.
+func (c *call) eventsParam() string {
+	for pair := range strings.SplitSeq(c.query, "&") {
+		if pair == c.EventsParam {
+			return pair
+		}
+	}
+	return ""
 }
 
 // splitHeaders splits the client's headers into those that are forwarded and the client's own credentials.

@@ -2,6 +2,7 @@ package chat
 
 import (
 	"net/http"
+	"strings"
 
 	"github.com/ctxgate/ctxgate/llm"
 	"github.com/ctxgate/ctxgate/llm/wires"
@@ -25,7 +26,9 @@ func Observe(path string, stream bool, text string, size int) (llm.Usage, string
 	if stream {
 		resp.Header.Set("Content-Type", "text/event-stream")
 	}
-	o := newObserver(allWires.endpoints[path], resp)
+	path, _, _ = strings.Cut(path, "?")
+	e, _ := allWires.find(path)
+	o := newObserver(e, resp)
 	for len(text) > 0 {
 		n := min(size, len(text))
 		o.write([]byte(text[:n]))
@@ -34,8 +37,11 @@ func Observe(path string, stream bool, text string, size int) (llm.Usage, string
 	return o.usage()
 }
 
-// RootOf and Status are exported for the tests.
-var (
-	RootOf = apiRoot
-	Status = status
-)
+// RootOf is where the paths of a v1 API begin.
+func RootOf(base string) string {
+	root, _ := apiRoot(base, "v1")
+	return root
+}
+
+// Status is exported for the tests.
+var Status = status

@@ -160,8 +160,11 @@ func testStatus(t *testing.T, w wire, status int) {
 
 // streamRequest returns a valid request for a stream.
 func streamRequest(w wire) string {
-	if w.path == "/v1/responses" {
+	switch w.path {
+	case "/v1/responses":
 		return `{"model":"m","input":"hi","stream":true}`
+	case geminiPath:
+		return `{"contents":[{"parts":[{"text":"hi"}]}]}`
 	}
 	return `{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"hi"}],"stream":true}`
 }

@@ -23,7 +23,7 @@ type stubVendor struct{ openai.Vendor }
 func (stubVendor) Kind() string                     { return "stub" }
 func (stubVendor) SetKey(h http.Header, key string) { h.Set("X-Stub-Key", key) }
 
-func (stubVendor) AppendError(dst []byte, kind fault.Kind, _ string) []byte {
+func (stubVendor) AppendError(dst []byte, _ int, kind fault.Kind, _ string) []byte {
 	return append(dst, `{"oops":"`+kind.String()+`"}`...)
 }
 

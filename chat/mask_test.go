@@ -83,6 +83,13 @@ var requestBodies = map[string]func(n int) string{
 		}
 		return b + `]}`
 	},
+	geminiPath: func(n int) string {
+		b := `{"contents":[{"role":"user","parts":[{"text":"go"}]}`
+		for i := range n {
+			b += fmt.Sprintf(`, {"role":"model","parts":[{"functionCall":{"id":"c%d","name":"read","args":{}},"thoughtSignature":"c2ln"}]},{"role":"user","parts":[{"functionResponse":{"id":"c%d","name":"read","response":{"exit":0,"output":%q}}}]}`, i, i, resultText(i))
+		}
+		return b + `]}`
+	},
 }
 
 var placeholder = regexp.MustCompile(`\[masqué (c\d+) read (\d+) (prn_\w+)\]`)
@@ -90,7 +97,7 @@ var placeholder = regexp.MustCompile(`\[masqué (c\d+) read (\d+) (prn_\w+)\]`)
 // H2, H3, H+2: old results become placeholders, everything else is sent unchanged, and the id in the
 // placeholder gives the original back.
 func TestOldResultsAreMasked(t *testing.T) {
-	for path, kind := range map[string]string{"/v1/chat/completions": "openai", "/v1/responses": "openai", "/v1/messages": "anthropic"} {
+	for path, kind := range map[string]string{"/v1/chat/completions": "openai", "/v1/responses": "openai", "/v1/messages": "anthropic", geminiPath: "gemini"} {
 		t.Run(path, func(t *testing.T) {
 			f, r := newStubProvider(t, respond(http.StatusOK, `{}`)), newRecall(t, nil)
 			g := newGateway(t, []chat.Provider{providerConfig("p", kind, f.URL)}, withMasking(r, twoTurnWindow))

@@ -30,6 +30,7 @@ type provider struct {
 	Provider
 	vendor    llm.Vendor
 	root      string // base URL with version
+	bareRoot  string // base URL, if it has no version; otherwise ""
 	fallbacks []*provider
 	budget    *retryBudget
 	transport http.RoundTripper
@@ -37,7 +38,8 @@ type provider struct {
 }
 
 func (px *Proxy) newProvider(entry Provider, limits Limits, old *activeConfig) *provider {
-	p := &provider{Provider: entry, vendor: px.wires.vendor(string(entry.Kind)), root: apiRoot(entry.BaseURL.Reveal()), budget: &retryBudget{}, transport: px.deps.Transport}
+	p := &provider{Provider: entry, vendor: px.wires.vendor(string(entry.Kind)), budget: &retryBudget{}, transport: px.deps.Transport}
+	p.root, p.bareRoot = apiRoot(entry.BaseURL.Reveal(), p.vendor.Version())
 	if before := old.providerNamed(entry.Name); before != nil {
 		p.budget = before.budget // a reload does not reset it
 	}
@@ -47,20 +49,29 @@ func (px *Proxy) newProvider(entry Provider, limits Limits, old *activeConfig) *
 
 var versionSegment = regexp.MustCompile(`^v[0-9]+([a-z]+[0-9]*)?$`)
 
-// apiRoot is where an API's paths begin. It appends /v1 only if no segment of the base URL is a version: some
-// APIs have it in the middle of the path, and not all are at v1.
-func apiRoot(base string) string {
+// apiRoot is where an API's paths begin. It appends the version only if no segment of the base URL is one: some
+// APIs have it in the middle of the path, and not all are at v1. bare is the base URL if it had none.
+func apiRoot(base, version string) (root, bare string) {
 	base = strings.TrimRight(base, "/")
 	u, err := url.Parse(base)
 	if err != nil {
-		return base
+		return base, ""
 	}
 	for segment := range strings.SplitSeq(u.Path, "/") {
 		if versionSegment.MatchString(segment) {
-			return base
+			return base, ""
 		}
 	}
-	return base + "/v1"
+	return base + "/" + version, base
+}
+
+// rootFor is where the paths of a version of the API begin; "" is the vendor's version. The version in the base
+// URL wins.
+func (p *provider) rootFor(version string) string {
+	if version == "" || p.bareRoot == "" {
+		return p.root
+	}
+	return p.bareRoot + "/" + version
 }
 
 // reply is a provider's answer after its first byte, or at its end if it is empty.
@@ -98,9 +109,13 @@ func (p *provider) callProvider(ctx context.Context, c *call, own bool) (*reply,
 }
 
 func (p *provider) callOnce(ctx context.Context, c *call, sent *sendProgress, own bool) (*reply, error) {
-	target := p.root + c.UpstreamPath
-	if own && c.query != "" {
-		target += "?" + c.query
+	target := p.rootFor(c.Version) + c.UpstreamPath
+	query := c.query
+	if !own {
+		query = c.eventsParam()
+	}
+	if query != "" {
+		target += "?" + query
 	}
 	return p.roundTrip(ctx, p.FirstByteTimeout.D(), func(ctx context.Context) (*http.Request, error) {
 		req, err := http.NewRequestWithContext(ctx, http.MethodPost, target, http.NoBody)

@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// wire is one of the three wire formats, with a sample request and sample replies.
+// wire is one of the wire formats, with a sample request and sample replies.
 type wire struct {
 	path, kind, body string
 	reply            string   // not streamed
@@ -74,7 +74,20 @@ var wires = map[string]wire{
 		},
 		usage: llm.Usage{Fresh: 40, Cached: 60, Created: 5, Output: 7},
 	},
+	"gemini": {
+		path: geminiPath, kind: "gemini",
+		body:  "{\"contents\":[ {\"role\":\"user\",\"parts\":[{\"text\":\"\\u00e9\\/\"}]}],\"generationConfig\":{\"temperature\":1.0e0,\"x\":%v}}",
+		reply: `{"candidates":[{"content":{"parts":[{"text":"hi \"usageMetadata\":{}"}],"role":"model"},"finishReason":"STOP"}],"usageMetadata":{"promptTokenCount":95,"cachedContentTokenCount":60,"candidatesTokenCount":4,"thoughtsTokenCount":3,"toolUsePromptTokenCount":5,"promptTokensDetails":[{"modality":"TEXT","tokenCount":95}]},"modelVersion":"m-1-0825"}`,
+		events: []string{
+			"data: {\"candidates\": [{\"content\": {\"parts\": [{\"text\": \"h\"}],\"role\": \"model\"}}],\"usageMetadata\": {\"promptTokenCount\": 95,\"thoughtsTokenCount\": 3},\"modelVersion\": \"m-1-0825\"}\r\n\r\n",
+			"data: {\"candidates\": [{\"content\": {\"parts\": [{\"text\": \"i\"}],\"role\": \"model\"},\"finishReason\": \"STOP\"}],\"usageMetadata\": {\"promptTokenCount\": 95,\"cachedContentTokenCount\": 60,\"candidatesTokenCount\": 4,\"toolUsePromptTokenCount\": 5,\"totalTokenCount\": 107},\"modelVersion\": \"m-1-0825\"}\r\n\r\n",
+		},
+		usage: llm.Usage{Fresh: 40, Cached: 60, Output: 7},
+	},
 }
+
+// geminiPath names the model: the body does not.
+const geminiPath = "/v1beta/models/m-1:streamGenerateContent?alt=sse"
 
 // request returns the request body, streamed or not.
 func (w wire) request(stream bool) string { return fmt.Sprintf(w.body, stream) }

@@ -46,7 +46,7 @@ func (px *Proxy) offerTool(ctx context.Context, c *call) (r *readbackState) {
 		}
 	}()
 	dialogue := c.dialogue
-	if dialogue == nil {
+	if dialogue == nil || c.EventsParam != c.eventsParam() {
 		return nil
 	}
 	tool, ok := readback.OfferTool(dialogue, c.body)

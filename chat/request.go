@@ -24,7 +24,7 @@ type call struct {
 	plan           *activeConfig
 	caller         auth.Caller
 	model          string
-	query          string           // as the client sent it
+	query          string           // as the client sent it, without credentials
 	header         http.Header      // forwarded to every provider
 	clientKeys     http.Header      // the client's own credentials
 	memory         *membudget.Scope // charged for what the request holds
@@ -46,7 +46,7 @@ type call struct {
 func (px *Proxy) handleEndpoint(p *activeConfig, e endpoint) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		done := px.deps.Meter.StartLLMRequest()
-		c := &call{endpoint: e, plan: p, query: r.URL.RawQuery, started: time.Now()}
+		c := &call{endpoint: e, plan: p, started: time.Now()}
 		result := "internal" // if it panics
 		defer func() {
 			name := ""
@@ -150,7 +150,7 @@ func (px *Proxy) readRequest(w http.ResponseWriter, r *http.Request, c *call) (e
 	if c.model, c.dialogue, err = px.readModelAndDialogue(c); err != nil {
 		return err
 	}
-	c.header, c.clientKeys = c.plan.splitHeaders(r.Header)
+	c.header, c.clientKeys, c.query = c.plan.splitCredentials(r, c.codec.Wire().Vendor)
 	if c.routed, err = c.plan.findProvider(APIKind(c.codec.Wire().Vendor.Kind()), c.model); err == nil {
 		c.candidates = append([]*provider{c.routed}, c.routed.fallbacks...)
 	}

@@ -1,6 +1,7 @@
 package chat
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 	"strconv"
@@ -18,6 +19,9 @@ func (px *Proxy) readModelAndDialogue(c *call) (model string, dialogue *history.
 	o := c.plan.Chat.ObservationMasking
 	if c.Conversation && (px.deps.Shrink != nil && (o.Schema1.Enabled || !o.NewResults.IsOff()) || o.Recovery.Offer) {
 		dialogue, err := c.readDialogue("came")
+		if err == nil && c.pathModel != "" {
+			dialogue.Model = c.pathModel
+		}
 		if err == nil {
 			return dialogue.Model, dialogue, nil
 		}
@@ -32,7 +36,7 @@ func (px *Proxy) readModelAndDialogue(c *call) (model string, dialogue *history.
 		dialogue, _ = c.readDialogue("came")
 	}
 	model, err = readModel(px.wires.protocol, c.body)
-	return model, dialogue, err
+	return cmp.Or(c.pathModel, model), dialogue, err
 }
 
 // ambiguousKey is the error of a request that two parsers may read differently: a duplicate key, or a known

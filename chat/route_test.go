@@ -15,6 +15,7 @@ import (
 	"github.com/ctxgate/ctxgate/internal/secret"
 	"github.com/ctxgate/ctxgate/llm"
 	"github.com/ctxgate/ctxgate/llm/anthropic"
+	"github.com/ctxgate/ctxgate/llm/gemini"
 	"github.com/ctxgate/ctxgate/llm/openai"
 )
 
@@ -80,17 +81,24 @@ func TestEveryFaultKindHasAnErrorBody(t *testing.T) {
 		if s := chat.Status(k); s < 400 || s > 599 {
 			t.Errorf("%s: status %d", k, s)
 		}
-		for _, vendor := range []llm.Vendor{anthropic.Vendor{}, openai.Vendor{}} {
-			isAnthropic := vendor == (anthropic.Vendor{})
+		for _, vendor := range []llm.Vendor{anthropic.Vendor{}, openai.Vendor{}, gemini.Vendor{}} {
 			var form struct {
 				Type  string
-				Error struct{ Type, Message, Code string }
+				Error struct {
+					Type, Message, Status string
+					Code                  json.RawMessage
+				}
 			}
-			if err := json.Unmarshal(vendor.AppendError(nil, k, "a \"text\"\n"), &form); err != nil || form.Error.Message != "a \"text\"\n" || form.Error.Type == "" {
+			if err := json.Unmarshal(vendor.AppendError(nil, http.StatusBadRequest, k, "a \"text\"\n"), &form); err != nil || form.Error.Message != "a \"text\"\n" {
 				t.Errorf("%s: %+v, %v", k, form, err)
 			}
-			if (form.Type == "error") != isAnthropic || (form.Error.Code != "") == isAnthropic {
-				t.Errorf("%s: %+v", k, form)
+			e := form.Error
+			if ok := map[string]bool{
+				"anthropic": form.Type == "error" && e.Type != "" && e.Code == nil && e.Status == "",
+				"openai":    form.Type == "" && e.Type != "" && len(e.Code) > 2 && e.Code[0] == '"' && e.Status == "",
+				"gemini":    form.Type == "" && e.Type == "" && string(e.Code) == "400" && e.Status != "",
+			}[vendor.Kind()]; !ok {
+				t.Errorf("%s: %s: %+v", vendor.Kind(), k, form)
 			}
 		}
 	}
@@ -112,7 +120,7 @@ func TestValidate(t *testing.T) {
 		"valid":              {func(*chat.Provider) {}, ""},
 		"no name":            {func(p *chat.Provider) { p.Name = "" }, "providers[0].name: must be set and unique"},
 		"duplicate name":     {func(p *chat.Provider) { p.Name = "other" }, "providers[1].name: must be set and unique"},
-		"no kind":            {func(p *chat.Provider) { p.Kind = "" }, "providers[0].kind: openai or anthropic is needed"},
+		"no kind":            {func(p *chat.Provider) { p.Kind = "" }, "providers[0].kind: openai or anthropic or gemini is needed"},
 		"no URL":             {func(p *chat.Provider) { p.BaseURL = "" }, "providers[0].base_url: is missing"},
 		"no host":            {func(p *chat.Provider) { p.BaseURL = "api.example" }, "providers[0].base_url: is not a URL"},
 		"unknown scheme":     {func(p *chat.Provider) { p.BaseURL = "ftp://h" }, `providers[0].base_url: scheme "ftp" is not http or https`},

@@ -10,6 +10,7 @@ import (
 	"github.com/ctxgate/ctxgate/jsonscan"
 	"github.com/ctxgate/ctxgate/llm"
 	"github.com/ctxgate/ctxgate/llm/anthropic"
+	"github.com/ctxgate/ctxgate/llm/gemini"
 	"github.com/ctxgate/ctxgate/llm/openaichat"
 	"github.com/ctxgate/ctxgate/llm/responses"
 )
@@ -17,9 +18,10 @@ import (
 var (
 	openAIChat        llm.Codec = openaichat.Codec{}
 	anthropicMessages llm.Codec = anthropic.Codec{}
+	geminiContents    llm.Codec = gemini.Codec{}
 	openAIResponses   llm.Codec = responses.Codec{}
 
-	shapes = []llm.Codec{openAIChat, anthropicMessages, openAIResponses}
+	shapes = []llm.Codec{openAIChat, anthropicMessages, openAIResponses, geminiContents}
 )
 
 // object is decoded JSON.

@@ -272,8 +272,18 @@ func (r *reader) replayCallNames() {
 	for i := range r.calls {
 		r.calls[i].turn, r.calls[i].name = -1, ""
 	}
+	r.turnCalls = nil
+	last := len(r.d.Turns) - 1
 	for _, e := range r.callLog {
 		e.applyTo(&r.calls[e.number])
+		if e.turn == last {
+			r.addTurnCall(e)
+		}
+	}
+	for i := len(r.d.Results) - 1; i >= 0 && r.d.Results[i].Turn == last; i-- {
+		if number := r.d.Results[i].call; number >= 0 {
+			r.calls[number].answered = true
+		}
 	}
 }
 

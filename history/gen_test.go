@@ -31,6 +31,7 @@ type renderOptions struct {
 	marks    []int // the events with a cache_control, counted from the end
 	thinking bool  // thinking blocks are included
 	lists    bool  // a text is written as a list of one block
+	noIDs    bool  // calls and results have no id, where the shape allows that
 	system   string
 }
 
@@ -49,6 +50,8 @@ func (t transcript) render(shape llm.Codec, l renderOptions) []byte {
 			w.writeMessages(e)
 		case openAIResponses:
 			w.writeResponses(e)
+		case geminiContents:
+			w.writeGemini(e)
 		}
 	}
 	if l.system == "" {
@@ -60,6 +63,8 @@ func (t transcript) render(shape llm.Codec, l renderOptions) []byte {
 		return []byte(`{"model":"m-1","max_tokens":99,"system":[{"type":"text","text":` + quote(l.system) + `,"cache_control":{"type":"ephemeral"}}],"messages":` + list + `,"stream":true}`)
 	case openAIResponses:
 		return []byte(`{"model":"m-1","instructions":` + quote(l.system) + `,"input":` + list + `,"stream":true}`)
+	case geminiContents: // the path names the model
+		return []byte(`{"model":"m-1","systemInstruction":{"parts":[{"text":` + quote(l.system) + `}]},"contents":` + list + `,"stream":true}`)
 	default:
 		return []byte(`{"model":"m-1","tools":[],"messages":` + list + `,"stream":true}`)
 	}
@@ -176,6 +181,40 @@ func (w *writer) writeResponses(e event) {
 			w.add(`{"type":"function_call_output","call_id":%s,"output":%s}`, quote(c.id), output)
 		}
 	}
+}
+
+func (w *writer) writeGemini(e event) {
+	switch {
+	case e.user != "":
+		w.add(`{"role":"user","parts":[{"text":%s}]}`, quote(e.user))
+		return
+	case e.model != "":
+		w.add(`{"role":"model","parts":[{"text":%s}]}`, quote(e.model))
+		return
+	}
+	var calls, results []string
+	signature := ""
+	if w.thinking {
+		calls, signature = append(calls, `{"text":"hm","thought":true}`), `,"thoughtSignature":"c2ln"`
+	}
+	for _, c := range e.calls {
+		id := `"id":` + quote(c.id) + `,`
+		if w.noIDs {
+			id = ""
+		}
+		calls = append(calls, fmt.Sprintf(`{"functionCall":{%s"name":%s,"args":{"q":%s}}%s}`, id, quote(c.name), quote(c.args), signature))
+		signature = "" // only the first call of a turn has one
+		key, media := "output", ""
+		if c.failed {
+			key = "error"
+		}
+		if c.image {
+			media = `,"parts":[{"inlineData":{"mimeType":"image/png","data":"AAAA"}}]`
+		}
+		results = append(results, fmt.Sprintf(`{"functionResponse":{%s"name":%s,"response":{"%s":%s}%s}}`, id, quote(c.name), key, quote(strings.Join(c.results, "\n")), media))
+	}
+	w.add(`{"role":"model","parts":[%s]}`, strings.Join(calls, ","))
+	w.add(`{"parts":[%s],"role":"user"}`, strings.Join(results, ","))
 }
 
 var tools = []string{"read_file", "grep", "bash", `odd"{tool_name}`, "fetch"}

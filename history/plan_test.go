@@ -110,7 +110,7 @@ func uniqueIDs(full transcript) bool {
 	return true
 }
 
-// R23: 1,000 conversations in each of the three shapes, sent turn by turn, keep their prefix between moves.
+// R23: 1,000 conversations in each of the shapes, sent turn by turn, keep their prefix between moves.
 func TestR23GrowingConversations(t *testing.T) {
 	for _, shape := range shapes {
 		t.Run(shape.Wire().Name, func(t *testing.T) {

@@ -57,14 +57,15 @@ type reader struct {
 	d    *Dialogue
 	body []byte
 
-	ids           map[string]int // call numbers by id
-	calls         []callState    // by number
-	callLog       []callEntry    // every call of the conversation, in order
-	total         int            // the sum of the messages' weights so far
-	volatileTotal int            // the sum of their bytes that have no weight
-	turnOpen      bool           // only results followed the start of the last tool turn
-	current       llm.Message    // the message that is being read
-	sharedTurns   int            // turns whose memory is shared with an earlier request
+	ids           map[string]int   // call numbers by id
+	calls         []callState      // by number
+	callLog       []callEntry      // every call of the conversation, in order
+	total         int              // the sum of the messages' weights so far
+	volatileTotal int              // the sum of their bytes that have no weight
+	turnOpen      bool             // only results followed the start of the last tool turn
+	current       llm.Message      // the message that is being read
+	turnCalls     map[string][]int // the last turn's calls by name, from the first that may have no result; only with ResultsByName
+	sharedTurns   int              // turns whose memory is shared with an earlier request
 
 	keys              []string      // the keys of the request so far
 	hasMessages       bool          // the messages were read, or a text in their place
@@ -104,6 +105,8 @@ type callState struct {
 	id   string
 	name string
 	turn int // the last turn with the call; -1: none yet
+
+	answered bool // the call has a result; only with ResultsByName
 }
 
 // callEntry is one call in a message.
@@ -114,7 +117,7 @@ type callEntry struct {
 }
 
 func (n callEntry) applyTo(c *callState) {
-	if c.turn = n.turn; n.name != "" {
+	if c.turn, c.answered = n.turn, false; n.name != "" {
 		c.name = n.name
 	}
 }
@@ -225,10 +228,14 @@ func (r *reader) addMessage(values *llm.Reader) {
 	if len(m.Calls) > 0 && (!m.JoinsTurn || !r.awaitsResults()) {
 		at := len(r.d.Messages)
 		r.d.Turns = append(r.d.Turns, Turn{Message: at, End: at + 1})
-		r.turnOpen = true
+		r.turnOpen, r.turnCalls = true, nil
 	}
-	for _, c := range m.Calls {
-		r.addCall(values.Text(c.ID), values.Text(c.Name))
+	for i, c := range m.Calls {
+		id, name := values.Text(c.ID), values.Text(c.Name)
+		if len(id) == 0 && r.d.wire().ResultsByName {
+			id = llm.UnnamedCallID(name, len(r.d.Turns), i)
+		}
+		r.addCall(id, name)
 	}
 	if m.JoinsTurn {
 		r.extendTurn()
@@ -291,6 +298,52 @@ func (r *reader) addCall(id, name []byte) {
 	}
 	n.applyTo(c)
 	r.callLog = append(r.callLog, n)
+	r.addTurnCall(n)
+}
+
+// addTurnCall adds a call of the last turn to turnCalls.
+func (r *reader) addTurnCall(n callEntry) {
+	if !r.d.wire().ResultsByName {
+		return
+	}
+	if r.turnCalls == nil {
+		r.turnCalls = map[string][]int{}
+	}
+	r.turnCalls[n.name] = append(r.turnCalls[n.name], n.number)
+}
+
+// callOf returns the number of the call that a result answers, -1 for none: the call with its id or, where the
+// shape has results without ids, or with ids that no call has, the first call of the last turn with its name.
+func (r *reader) callOf(values *llm.Reader, in *llm.Result) int {
+	id := values.Text(in.CallID)
+	if !r.d.wire().ResultsByName {
+		if len(id) == 0 {
+			return -1
+		}
+		return r.callNumber(id)
+	}
+	number, known := r.ids[string(id)]
+	if !known || len(id) == 0 {
+		number = r.firstUnanswered(string(values.Text(in.Name)))
+	}
+	switch {
+	case number >= 0:
+		r.calls[number].answered = true
+	case len(id) > 0:
+		number = r.callNumber(id)
+	}
+	return number
+}
+
+// firstUnanswered returns the number of the last turn's first call of a tool that has no result; -1 if all have.
+func (r *reader) firstUnanswered(name string) int {
+	for calls := r.turnCalls[name]; len(calls) > 0; calls = calls[1:] {
+		if !r.calls[calls[0]].answered {
+			r.turnCalls[name] = calls
+			return calls[0]
+		}
+	}
+	return -1
 }
 
 // addResult adds a result of the current message.
@@ -303,8 +356,7 @@ func (r *reader) addResult(values *llm.Reader, in *llm.Result) {
 	if !r.turnOpen {
 		res.since++ // a late result: only requests from the next turn on are sure to include it
 	}
-	if text := values.Text(in.CallID); len(text) > 0 {
-		res.call = r.callNumber(text)
+	if res.call = r.callOf(values, in); res.call >= 0 {
 		c := r.calls[res.call]
 		res.CallID, res.Turn = c.id, c.turn
 		if c.name != "" {

@@ -82,9 +82,8 @@ func (d *Dialogue) OffersRecovery() bool {
 		return false
 	}
 	found := false
-	_ = jsonscan.EachElement(d.body, d.tools, func(tool jsonscan.Span) error {
+	d.eachTool(func(tool jsonscan.Span) {
 		found = found || recovertool.IsName(d.Codec.ToolName(d.body, tool)) && bytes.Contains(tool.Of(d.body), []byte("prune_id"))
-		return nil
 	})
 	return found
 }
@@ -92,15 +91,50 @@ func (d *Dialogue) OffersRecovery() bool {
 // Offers says whether the request offers a tool of exactly this name.
 func (d *Dialogue) Offers(name string) bool {
 	found := false
-	_ = jsonscan.EachElement(d.body, d.tools, func(tool jsonscan.Span) error {
-		found = found || d.Codec.ToolName(d.body, tool) == name
-		return nil
-	})
+	d.eachTool(func(tool jsonscan.Span) { found = found || d.Codec.ToolName(d.body, tool) == name })
 	return found
 }
 
-// Tools is the span of the list of tools; empty if the request has none.
-func (d *Dialogue) Tools() jsonscan.Span { return d.tools }
+// eachTool calls each for every tool of the request.
+func (d *Dialogue) eachTool(each func(tool jsonscan.Span)) {
+	for _, list := range d.toolLists() {
+		_ = jsonscan.EachElement(d.body, list, func(tool jsonscan.Span) error {
+			each(tool)
+			return nil
+		})
+	}
+}
+
+// toolLists returns the lists of tools: the member tools, or the lists in its elements.
+func (d *Dialogue) toolLists() []jsonscan.Span {
+	keys := d.wire().ToolLists
+	switch {
+	case d.tools.Len() == 0:
+		return nil
+	case keys == nil:
+		return []jsonscan.Span{d.tools}
+	}
+	var lists []jsonscan.Span
+	_ = jsonscan.EachElement(d.body, d.tools, func(element jsonscan.Span) error {
+		fields, err := jsonscan.ReadFields(d.body, element)
+		for _, key := range keys {
+			if f, ok := fields.Field(key); ok && d.body[f.Value.Start] == '[' {
+				lists = append(lists, f.Value)
+			}
+		}
+		return err
+	})
+	return lists
+}
+
+// Tools is the span of the list to which a tool can be added; empty if the request offers none.
+func (d *Dialogue) Tools() jsonscan.Span {
+	lists := d.toolLists()
+	if len(lists) == 0 {
+		return jsonscan.Span{}
+	}
+	return lists[len(lists)-1]
+}
 
 // Other is the raw value of a member that is not part of the conversation, such as n; nil if it is missing or
 // null.

@@ -14,6 +14,7 @@ func TestOffersRecovery(t *testing.T) {
 		openAIChat:        `{"model":"m","messages":[],"tools":[{"type":"function","function":{"name":"x"}},{"type":"function","function":{"name":%q,"parameters":%s}}]}`,
 		anthropicMessages: `{"model":"m","tools":[{"type":"bash_20250124","name":"bash"},{"name":%q,"input_schema":%s}],"messages":[]}`,
 		openAIResponses:   `{"model":"m","input":"x","tools":[{"type":"web_search"},{"type":"function","name":%q,"parameters":%s}]}`,
+		geminiContents:    `{"contents":[],"tools":[{"googleSearch":{}},{"functionDeclarations":[{"name":"x"}]},{"function_declarations":[{"name":%q,"parameters":%s}]}]}`,
 	}
 	for _, c := range []struct {
 		name, params string

@@ -4,8 +4,8 @@
 // Path through the files: llm.go defines the Codec; message.go reads one message of a request; usage.go
 // reads the token usage from a reply while it is forwarded. readback.go defines what a shape must add for its
 // models to read back masked originals, and merge.go what the shapes' mergers share. The shapes are in
-// llm/openaichat, llm/responses and llm/anthropic; llm/openai holds what OpenAI's two shapes share. llm/wires
-// lists them all.
+// llm/openaichat, llm/responses, llm/anthropic and llm/gemini; llm/openai holds what OpenAI's two shapes share.
+// llm/wires lists them all.
 //
 // To add a wire shape: write a package with a Codec (and a Vendor, unless it shares one), and list it in
 // llm/wires. That is enough for its requests to be routed, masked and accounted, and for its kind to be
@@ -55,6 +55,14 @@ type Wire struct {
 
 	ReplyIsItems bool // one reply of the model may be several messages
 
+	// ToolLists are the members of an element of the request's tools that list tools; nil: the elements are
+	// the tools.
+	ToolLists []string
+
+	// ResultsByName says that calls and results may have no id: a result then belongs to the first call of
+	// the last tool turn that has its name and no result yet.
+	ResultsByName bool
+
 	// OfferFirst says that the proxy puts its own tool first. A cache_control on a tool covers all tools
 	// before it, so the first one is in whatever the client caches.
 	OfferFirst bool
@@ -66,12 +74,21 @@ type Wire struct {
 	Usage UsageKeys
 }
 
-// Endpoint is a path that clients POST to.
+// Endpoint is a path that clients POST to. With {model} in it, a part of the path names the model, and the body
+// does not.
 type Endpoint struct {
 	Path         string // at the gateway
 	UpstreamPath string // at the provider, after the version
+	Version      string // of the API at the provider, unless its base URL has one; "": the vendor's
 	Conversation bool   // the request may be masked, and its reply reports usage
+
+	// EventsParam is the parameter of the query, such as "alt=sse", without which the reply is a stream of
+	// another form: then the model cannot read back. A fallback gets it too. "": the form is in the body.
+	EventsParam string
 }
+
+// ModelInPath is the part of an endpoint's path that names the model.
+const ModelInPath = "{model}"
 
 // Digest receives the parts of a message by which it is recognized.
 type Digest interface {
@@ -85,13 +102,19 @@ type Vendor interface {
 	Kind() string
 	// Claims says whether a request to an unknown path comes from a client of this API.
 	Claims(r *http.Request) bool
+	// Version is the first segment of the API's paths.
+	Version() string
 	// SetKey sets the API key of a request to the provider.
 	SetKey(h http.Header, key string)
-	// AppendError appends the body of an error response.
-	AppendError(dst []byte, kind fault.Kind, text string) []byte
+	// KeyParam is the parameter of the query that may hold an API key instead of a header; "": none.
+	KeyParam() string
+	// AppendError appends the body of an error response with an HTTP status.
+	AppendError(dst []byte, status int, kind fault.Kind, text string) []byte
 
 	// PrepareModelList completes a request for the provider's model list.
 	PrepareModelList(r *http.Request)
+	// ReadModelList reads the provider's model list, which is valid JSON.
+	ReadModelList(body []byte) ([]Model, error)
 	// AppendModel appends the entry of a configured model.
 	AppendModel(dst []byte, id, provider string) []byte
 	// AppendModelList appends a model list response.
@@ -104,9 +127,9 @@ type Model struct {
 	Raw []byte
 }
 
-// AppendModelData appends the member data, which all model lists have.
-func AppendModelData(dst []byte, models []Model) []byte {
-	dst = append(dst, `"data":[`...)
+// AppendModels appends the entries of a model list as a JSON array.
+func AppendModels(dst []byte, models []Model) []byte {
+	dst = append(dst, '[')
 	for i, m := range models {
 		if i > 0 {
 			dst = append(dst, ',')
@@ -114,4 +137,22 @@ func AppendModelData(dst []byte, models []Model) []byte {
 		dst = append(dst, m.Raw...)
 	}
 	return append(dst, ']')
+}
+
+// ReadModels reads the entries of a model list: the elements of the member list whose member id is a text.
+func ReadModels(body []byte, list, id string) ([]Model, error) {
+	top, err := jsonscan.FieldsOf(body)
+	if err != nil {
+		return nil, err
+	}
+	data, _ := top.Field(list)
+	var out []Model
+	err = jsonscan.EachElement(body, data.Value, func(at jsonscan.Span) error {
+		fields, err := jsonscan.ReadFields(body, at)
+		if name := fields.Text(id); name != "" {
+			out = append(out, Model{ID: name, Raw: at.Of(body)})
+		}
+		return err
+	})
+	return out, err
 }

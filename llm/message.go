@@ -3,6 +3,8 @@ package llm
 import (
 	"bytes"
 	"errors"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/ctxgate/ctxgate/jsonscan"
@@ -33,9 +35,24 @@ type Call struct{ ID, Name Value }
 // Result is the result of a tool call.
 type Result struct {
 	CallID Value
+	Name   Value // of the tool; only in shapes with [Wire.ResultsByName]
 	Content
 	Failed bool // it is marked as an error
 	Offset int  // the weight of the message before it
+}
+
+// UnnamedCallID is the id of a call that has none: of the call number index, from 0, of a message that begins the
+// tool turn number turn, from 1. No two calls of a conversation have the same.
+func UnnamedCallID(name []byte, turn, index int) []byte {
+	id := append(append([]byte{}, name...), '-')
+	id = append(strconv.AppendInt(id, int64(turn), 10), '-')
+	return strconv.AppendInt(id, int64(index), 10)
+}
+
+// UnnamedCallIndex is the index of a call in its message, if id may be its [UnnamedCallID].
+func UnnamedCallIndex(id string) (int, bool) {
+	n, err := strconv.Atoi(id[strings.LastIndexByte(id, '-')+1:])
+	return n, err == nil && n >= 0
 }
 
 // CacheMark is the last cache_control of a message.

@@ -22,11 +22,14 @@ const MaxTokens = 1_000_000_000
 type UsageKeys struct {
 	Model, Object string // the members of a reply, or of its message or response, that name the model and hold the counts
 	Input, Output string
+	MoreInput     []string // further counts of input that Input does not include
+	MoreOutput    []string // further counts of output that Output does not include
 	Details       string   // the member with the details of the input
 	Cached        []string // in the details or beside the input; the first that is present counts
 	Created       []string
 	Long          []string // the part cached for an hour, in the details
 	InputIsFresh  bool     // cached and created input are not part of the input
+	InList        bool     // a stream may be a list of replies; the last counts in it are those of all
 }
 
 // UsageScanner reads the usage of a reply while it is forwarded. It buffers a few values, never the reply.
@@ -39,7 +42,10 @@ type UsageScanner struct {
 	// The counts as the shape reports them. A stream reports some at its start and some at its end; the
 	// last one counts.
 	input, cached, created, long, output int64
+	moreInput, moreOutput                [maxMoreCounts]int64 // by MoreInput and MoreOutput
 }
+
+const maxMoreCounts = 2
 
 // NewUsageScanner returns a scanner for replies of a wire shape.
 func NewUsageScanner(w *Wire) *UsageScanner {
@@ -72,6 +78,9 @@ func (u *UsageScanner) Usage() (Usage, bool) {
 	if !u.keys.InputIsFresh {
 		out.Fresh = max(0, u.input-u.cached-u.created)
 	}
+	for i := range maxMoreCounts {
+		out.Fresh, out.Output = min(MaxTokens, out.Fresh+u.moreInput[i]), min(MaxTokens, out.Output+u.moreOutput[i])
+	}
 	return out, u.found
 }
 
@@ -85,6 +94,12 @@ func (u *UsageScanner) addCounts(f jsonscan.Fields) {
 	readCount(&u.cached, u.keys.Cached, details, f)
 	readCount(&u.created, u.keys.Created, details, f)
 	readCount(&u.long, u.keys.Long, details)
+	for i := range u.keys.MoreInput {
+		readCount(&u.moreInput[i], u.keys.MoreInput[i:i+1], f)
+	}
+	for i := range u.keys.MoreOutput {
+		readCount(&u.moreOutput[i], u.keys.MoreOutput[i:i+1], f)
+	}
 }
 
 // readCount reads the first count that is present. A value that is negative or not a number is skipped.
@@ -108,7 +123,7 @@ const (
 )
 
 // valueScanner reads a JSON document in chunks and buffers two of its values: the model and the usage, at the
-// top or one level down in "message" or "response". It validates nothing: the values are parsed strictly
+// top or one level down in "message" or "response", or in the elements of a list. It validates nothing: the values are parsed strictly
 // afterwards.
 type valueScanner struct {
 	names        *UsageKeys
@@ -182,7 +197,8 @@ var usageParents = []string{"message", "response"}
 
 // valueOfKey is the buffer for the value of the last key; nil if it is not needed.
 func (v *valueScanner) valueOfKey() *[]byte {
-	if v.depth == 2 && !slices.Contains(usageParents, string(v.keys[1])) {
+	inList := v.names.InList && !v.isObject[1]
+	if v.depth == 2 && !inList && !slices.Contains(usageParents, string(v.keys[1])) {
 		return nil
 	}
 	switch string(v.keys[v.depth]) {

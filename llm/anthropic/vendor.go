@@ -22,11 +22,17 @@ func (Vendor) Claims(r *http.Request) bool {
 	return strings.HasPrefix(r.URL.Path, "/v1/messages") || r.Header.Get(versionHeader) != ""
 }
 
+// Version implements [llm.Vendor].
+func (Vendor) Version() string { return "v1" }
+
+// KeyParam implements [llm.Vendor].
+func (Vendor) KeyParam() string { return "" }
+
 // SetKey implements [llm.Vendor].
 func (Vendor) SetKey(h http.Header, key string) { h.Set("X-Api-Key", key) }
 
 // AppendError implements [llm.Vendor].
-func (Vendor) AppendError(dst []byte, kind fault.Kind, text string) []byte {
+func (Vendor) AppendError(dst []byte, _ int, kind fault.Kind, text string) []byte {
 	dst = append(append(dst, `{"type":"error","error":{"type":"`...), errorType(kind)...)
 	return append(jsonscan.AppendQuoted(append(dst, `","message":`...), text), `}}`...)
 }
@@ -60,6 +66,11 @@ func (Vendor) PrepareModelList(r *http.Request) {
 	r.Header.Set(versionHeader, "2023-06-01")
 }
 
+// ReadModelList implements [llm.Vendor].
+func (Vendor) ReadModelList(body []byte) ([]llm.Model, error) {
+	return llm.ReadModels(body, "data", "id")
+}
+
 // AppendModel implements [llm.Vendor].
 func (Vendor) AppendModel(dst []byte, id, _ string) []byte {
 	dst = jsonscan.AppendQuoted(append(dst, `{"id":`...), id)
@@ -69,7 +80,7 @@ func (Vendor) AppendModel(dst []byte, id, _ string) []byte {
 
 // AppendModelList implements [llm.Vendor].
 func (Vendor) AppendModelList(dst []byte, models []llm.Model) []byte {
-	dst = append(llm.AppendModelData(append(dst, '{'), models), `,"has_more":false,"first_id":`...)
+	dst = append(llm.AppendModels(append(dst, `{"data":`...), models), `,"has_more":false,"first_id":`...)
 	if len(models) == 0 {
 		return append(dst, `null,"last_id":null}`...)
 	}

@@ -18,11 +18,17 @@ func (Vendor) Kind() string { return "openai" }
 // Claims implements [llm.Vendor]. Requests carry no sign of this API: it is the default.
 func (Vendor) Claims(*http.Request) bool { return false }
 
+// Version implements [llm.Vendor].
+func (Vendor) Version() string { return "v1" }
+
+// KeyParam implements [llm.Vendor].
+func (Vendor) KeyParam() string { return "" }
+
 // SetKey implements [llm.Vendor].
 func (Vendor) SetKey(h http.Header, key string) { h.Set("Authorization", "Bearer "+key) }
 
 // AppendError implements [llm.Vendor].
-func (Vendor) AppendError(dst []byte, kind fault.Kind, text string) []byte {
+func (Vendor) AppendError(dst []byte, _ int, kind fault.Kind, text string) []byte {
 	name, code := errorType(kind)
 	dst = jsonscan.AppendQuoted(append(dst, `{"error":{"message":`...), text)
 	dst = append(append(dst, `,"type":"`...), name...)
@@ -47,6 +53,11 @@ func errorType(k fault.Kind) (name, code string) {
 // PrepareModelList implements [llm.Vendor].
 func (Vendor) PrepareModelList(*http.Request) {}
 
+// ReadModelList implements [llm.Vendor].
+func (Vendor) ReadModelList(body []byte) ([]llm.Model, error) {
+	return llm.ReadModels(body, "data", "id")
+}
+
 // AppendModel implements [llm.Vendor].
 func (Vendor) AppendModel(dst []byte, id, provider string) []byte {
 	dst = jsonscan.AppendQuoted(append(dst, `{"id":`...), id)
@@ -55,5 +66,5 @@ func (Vendor) AppendModel(dst []byte, id, provider string) []byte {
 
 // AppendModelList implements [llm.Vendor].
 func (Vendor) AppendModelList(dst []byte, models []llm.Model) []byte {
-	return append(llm.AppendModelData(append(dst, `{"object":"list",`...), models), '}')
+	return append(llm.AppendModels(append(dst, `{"object":"list","data":`...), models), '}')
 }
