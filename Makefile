@@ -133,9 +133,9 @@ style: ## figures about the code; fails when more than four functions share an u
 	@out=$$(go run ./tools/stylefigures -check) && sed -n 1,4p <<< "$$out" || { echo "$$out"; exit 1; }
 
 drift: ## fail if the generated documents are out of date
-	@dir=$$(mktemp -d); trap 'rm -rf '$$dir EXIT; cp docs/config.md docs/config.schema.json docs/cli.md $$dir; \
+	@dir=$$(mktemp -d); trap 'rm -rf '$$dir EXIT; cp docs/config.md docs/config.schema.json docs/cli.md docs/prices.md $$dir; \
 	go run ./tools/docgen; \
-	for f in config.md config.schema.json cli.md; do \
+	for f in config.md config.schema.json cli.md prices.md; do \
 		cmp -s docs/$$f $$dir/$$f || { echo "docs/$$f was out of date; commit what 'make docs' writes"; exit 1; }; done
 
 vuln: ## known vulnerabilities; reports SKIPPED if the database cannot be reached

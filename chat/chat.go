@@ -10,7 +10,8 @@
 // Package chat/masking decides which tool results are masked or shortened. readback.go and rounds.go let a model
 // read originals back.
 //
-// Accounting: usage.go reads what a reply used, ledger.go records what it cost and what masking saved.
+// Accounting: usage.go reads what a reply used, ledger.go records what it cost and what masking saved; prices.go finds
+// what a provider charges for a model, learnedprices.go what the replies of unknown models tell about it.
 //
 // Invariants: a request body is forwarded byte for byte, except for the edits of the shrinker and what reading
 // back adds. A reply is forwarded byte for byte, each piece before the next is read, except for calls of
@@ -57,6 +58,7 @@ type Proxy struct {
 
 	cacheMemory *membudget.Scope // reserved for the conversation cache
 
+	learned  *learnedPrices
 	unpriced sync.Map // names of providers that cache without configured prices; warned about once
 }
 
@@ -102,7 +104,7 @@ func New(s Settings, d Deps) *Proxy {
 	if d.Wires == nil {
 		d.Wires = wires.All()
 	}
-	px := &Proxy{deps: d, wires: newWireTable(d.Wires), unhiddenReplies: gencache.New[string, struct{}](maxUnhiddenReplies), outputs: gencache.New[string, int64](maxOutputs)}
+	px := &Proxy{deps: d, wires: newWireTable(d.Wires), unhiddenReplies: gencache.New[string, struct{}](maxUnhiddenReplies), outputs: gencache.New[string, int64](maxOutputs), learned: newLearnedPrices(d.Recall)}
 	px.Apply(s)
 	return px
 }
@@ -117,7 +119,7 @@ func (px *Proxy) Apply(s Settings) {
 		p.conversations = history.NewConversationCache(int(px.reserveCacheMemory(int64(s.Chat.LLM.RecentBytes))), maxDepth)
 	}
 	for _, entry := range s.Chat.Providers {
-		p.providers = append(p.providers, px.newProvider(entry, s.Chat.LLM, old))
+		p.providers = append(p.providers, px.newProvider(entry, s.Chat, old))
 		px.deps.Meter.AddProvider(entry.Name)
 	}
 	for _, from := range p.providers {

@@ -30,7 +30,11 @@ type Config struct {
 	// the client's own credentials. An entry of your own replaces both.
 	Providers []Provider `key:"providers"`
 
-	// Limits for all requests to providers.
+	// The prices of models. They replace those of the built-in table (llm.price_table) or add to them; the cache
+	// and price of a provider's own entry win over both. Default: none.
+	Prices []ModelPrice `key:"prices"`
+
+	// Limits for all requests to providers, and where their prices come from.
 	LLM Limits `key:"llm"`
 }
 
@@ -108,10 +112,12 @@ type Provider struct {
 	// whatever their models, but neither the client's credentials nor its query, and of its headers only
 	// Accept, Content-Type, User-Agent, Anthropic-Version, Anthropic-Beta and OpenAI-Beta. Default none.
 	Fallback []string `key:"fallback"`
-	// The price of cached input relative to fresh input. Default: no discount.
+	// The price of cached input relative to fresh input, for all models of the provider: for them, neither
+	// [[prices]] nor the built-in table are used. Default: no discount, unless [[prices]] or, with
+	// llm.price_table, the built-in table have prices of a model.
 	Cache masking.CachePrices `key:"cache"`
-	// The price of tokens, for /savings on the admin listener. Default: unknown; savings are then in
-	// tokens only.
+	// The price of tokens, for /savings on the admin listener. Default: as in [[prices]] or, with
+	// llm.price_table, in the built-in table; else unknown, and savings are in tokens only.
 	Price Price `key:"price"`
 }
 
@@ -135,8 +141,14 @@ func (p Price) validate() error {
 	return nil
 }
 
-// Limits are the limits of all requests to providers.
+// Limits are the limits of all requests to providers, and where prices come from.
 type Limits struct {
+	// Use the built-in table of prices: for models of providers that set no cache of their own, it says what
+	// input, output and cached input cost, in US dollars, how long caches live, and above which size a request
+	// costs more. docs/prices.md lists it. A model that is not in it is assumed to have cheap cached input
+	// until its replies tell otherwise. Default false: prices are what the configuration says, and without
+	// any there is no discount; with profile = "agents", true.
+	PriceTable bool `key:"price_table"`
 	// The largest request body, compressed or not; a size. Default 32MiB. Must be positive.
 	MaxRequestBytes unit.Bytes `key:"max_request_bytes" min:"1"`
 	// The most requests in flight at once; further ones are answered with 503. One caller (a token at an
@@ -187,6 +199,11 @@ func (c Config) Validate() []error {
 		kinds[p.Name] = p.Kind
 		for _, err := range p.validate() {
 			problems = append(problems, fmt.Errorf("%s%w", at, err))
+		}
+	}
+	for i, m := range c.Prices {
+		for _, err := range m.validate(kinds) {
+			problems = append(problems, fmt.Errorf("prices[%d].%w", i, err))
 		}
 	}
 	for i, p := range c.Providers {

@@ -17,10 +17,10 @@ import (
 func (px *Proxy) recordCost(ctx context.Context, c *call, from *provider, model string, u llm.Usage) (meter.Cost, bool) {
 	e := meter.LedgerEntry{
 		Tenant: c.caller.Tenant(), Provider: from.Name, Model: model, Usage: meter.Tokens(u),
-		Rates: meter.Rates{Write: from.Cache.Write, Read: from.Cache.Read, Long: from.Cache.HourlyWrite(), Input: from.Price.Input, Output: from.Price.Output},
-		Round: c.round, PreviousOutput: c.previousOutput,
+		Rates: px.ratesOf(ctx, c, from, model), Round: c.round, PreviousOutput: c.previousOutput,
 	}
 	px.setPreviousOutput(&e, c, u.Output)
+	px.learned.observe(ctx, from, c.model, u, c.shrunk)
 	px.warnMissingPrices(ctx, from, u)
 	fillEntry(&e, c.shrunk)
 	if from != c.routed {
@@ -48,14 +48,33 @@ func (px *Proxy) setPreviousOutput(e *meter.LedgerEntry, c *call, output int64) 
 	}
 }
 
-// warnMissingPrices warns once per provider that it caches and has no cache prices configured: the window then
-// moves at every turn, which costs more than it saves.
+// ratesOf is what a provider charges for a reply. Where the name that the client asked for has no price, such as the
+// name of a deployment, the name in the reply counts.
+func (px *Proxy) ratesOf(ctx context.Context, c *call, from *provider, replied string) meter.Rates {
+	price := px.pricesFor(ctx, from, c.model)
+	if price.assumed && replied != c.model {
+		if other := from.prices.find(replied); !other.assumed {
+			price = other
+		}
+	}
+	return price.rates
+}
+
+// pricesFor is what a provider charges for a model.
+func (px *Proxy) pricesFor(ctx context.Context, p *provider, model string) modelPrice {
+	m := p.prices.find(model)
+	px.learned.complete(ctx, p, model, &m)
+	return m
+}
+
+// warnMissingPrices warns once per provider that it caches, but nothing says what cached input costs: the window then
+// moves at every turn, which costs more than it saves. With llm.price_table there is always a price.
 func (px *Proxy) warnMissingPrices(ctx context.Context, from *provider, u llm.Usage) {
-	if u.Cached == 0 || from.Cache.Read < from.Cache.Write {
+	if u.Cached == 0 || from.prices.table != nil || len(from.prices.own) > 0 || from.Cache.Read < from.Cache.Write {
 		return
 	}
 	if _, told := px.unpriced.LoadOrStore(from.Name, true); !told {
-		slog.WarnContext(ctx, "this provider caches prompts, but its entry has no cache prices: masking at every turn breaks its cache; set cache", "provider", from.Name)
+		slog.WarnContext(ctx, "this provider caches prompts, but its entry has no cache prices: masking at every turn breaks its cache; set cache, or llm.price_table", "provider", from.Name)
 	}
 }
 

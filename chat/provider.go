@@ -33,17 +33,18 @@ type provider struct {
 	bareRoot  string // base URL, if it has no version; otherwise ""
 	fallbacks []*provider
 	budget    *retryBudget
+	prices    priceList
 	transport http.RoundTripper
 	models    modelCache // of its list of models
 }
 
-func (px *Proxy) newProvider(entry Provider, limits Limits, old *activeConfig) *provider {
-	p := &provider{Provider: entry, vendor: px.wires.vendor(string(entry.Kind)), budget: &retryBudget{}, transport: px.deps.Transport}
+func (px *Proxy) newProvider(entry Provider, c Config, old *activeConfig) *provider {
+	p := &provider{Provider: entry, vendor: px.wires.vendor(string(entry.Kind)), budget: &retryBudget{}, prices: c.newPriceList(entry, entry.BaseURL.Reveal()), transport: px.deps.Transport}
 	p.root, p.bareRoot = apiRoot(entry.BaseURL.Reveal(), p.vendor.Version())
 	if before := old.providerNamed(entry.Name); before != nil {
 		p.budget = before.budget // a reload does not reset it
 	}
-	p.budget.setShare(limits.RetryBudget)
+	p.budget.setShare(c.LLM.RetryBudget)
 	return p
 }
 

@@ -52,25 +52,24 @@ func (c *Config) setAgentsDefaults() {
 	masks.NewResults.Markers = reduce.PlainMarkers
 	masks.Recovery.Offer = true
 	c.Chat.Providers = defaultProviders()
+	// What a move of the window is worth depends on the model: nobody should have to write prices down.
+	c.Chat.LLM.PriceTable = true
 }
 
-// defaultProviders are the providers that most agents call, with the client's own credentials. The ratios are those
-// of Claude Opus 5.5 and Sonnet 5.5 and of GPT-6.1 (November 2026). For models with dearer reads (0.1) the window moves
-// a little later than it could; for the few with cheaper ones (0.025) a long conversation still costs less than unmasked.
+// defaultProviders are the providers that most agents call, with the client's own credentials. Their prices are in the
+// built-in table.
 func defaultProviders() []chat.Provider {
 	list := make([]chat.Provider, 2)
 	for i, p := range []struct {
 		name string
 		kind chat.APIKind
 		url  secret.URL
-		ttl  time.Duration
 	}{
-		{"anthropic", "anthropic", "https://api.anthropic.com", 5 * time.Minute},
-		{"openai", "openai", "https://api.openai.com/v1", 30 * time.Minute},
+		{"anthropic", "anthropic", "https://api.anthropic.com"},
+		{"openai", "openai", "https://api.openai.com/v1"},
 	} {
 		list[i].SetDefaults()
 		list[i].Name, list[i].Kind, list[i].BaseURL = p.name, p.kind, p.url
-		list[i].Cache.Write, list[i].Cache.Read, list[i].Cache.TTL = 1.25, 0.05, unit.Duration(p.ttl)
 	}
 	return list
 }

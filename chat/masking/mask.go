@@ -66,10 +66,7 @@ func (m *Masker) Shrink(ctx context.Context, o Request) Result {
 // planCuts decides which results are masked. If the provider's cache gives a discount, or the client marks
 // what to cache, the decision also depends on earlier decisions, and on whether the cache has expired.
 func (m *Masker) planCuts(ctx context.Context, o Request, dialogue *history.Dialogue, out *Result) *history.Plan {
-	prices := history.CachePrices{Write: o.CachePrices.Write, Read: o.CachePrices.Read}
-	if dialogue.BreakpointTTL >= time.Hour {
-		prices.Write = o.CachePrices.HourlyWrite()
-	}
+	prices := o.forPlan(dialogue)
 	marked := dialogue.Breakpoint >= 0 && !o.Policy.PastBreakpoints
 	if len(dialogue.Turns) == 0 || prices.Read >= prices.Write && !marked {
 		return dialogue.Plan(o.Policy, prices, nil)

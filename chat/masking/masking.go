@@ -8,12 +8,15 @@
 package masking
 
 import (
+	"time"
+
 	"github.com/ctxgate/ctxgate/auth"
 	"github.com/ctxgate/ctxgate/history"
 	"github.com/ctxgate/ctxgate/internal/recovertool"
 	"github.com/ctxgate/ctxgate/internal/unit"
 	"github.com/ctxgate/ctxgate/jsonscan"
 	"github.com/ctxgate/ctxgate/llm"
+	"github.com/ctxgate/ctxgate/llm/prices"
 	"github.com/ctxgate/ctxgate/meter"
 )
 
@@ -26,6 +29,7 @@ type Request struct {
 	Policy      history.Policy    // for its old tool results
 	NewResults  NewResults        // for new ones
 	CachePrices CachePrices       // what the provider's cache costs
+	Price       prices.Price      // of the model, with how its cache works; zero: not known
 	Body        []byte            // must not be modified
 	Dialogue    *history.Dialogue // nil if it cannot be read
 }
@@ -170,6 +174,21 @@ type CachePrices struct {
 	Read float64 `key:"read" min:"0"`
 	// How long a cache entry lives; a duration. Default 5m.
 	TTL unit.Duration `key:"ttl"`
+}
+
+// forPlan is what the plan needs to know about the prices of a request.
+func (o *Request) forPlan(dialogue *history.Dialogue) history.CachePrices {
+	p := history.CachePrices{
+		Write: o.CachePrices.Write, Read: o.CachePrices.Read,
+		ContextTokens: o.Price.Context, MinTokens: o.Price.MinTokens, Lookback: o.Price.Lookback, LongestPrefix: o.Price.Cache.FindsPrefixes(),
+	}
+	if dialogue.BreakpointTTL >= time.Hour {
+		p.Write = o.CachePrices.HourlyWrite()
+	}
+	if step := o.Price.Step; step.AboveTokens > 0 {
+		p.Step = history.PriceStep{AboveTokens: step.AboveTokens, Factor: step.Input / o.Price.Input}
+	}
+	return p
 }
 
 // hourFactor is the price of writing for an hour relative to writing.

@@ -27,7 +27,8 @@ its stderr and the setting that ended the wait, or a tool name that two servers 
 a problem: the exit code is 1.
 
 --verbose also prints the defaults that the profile sets, one per line, and which of them
-the file or the environment overrides.`,
+the file or the environment overrides; and where the prices of the LLM providers' models
+come from.`,
 		Example: "  ctxgate check --config ctxgate.toml && echo ok",
 	}
 	path := configFlag(cmd)
@@ -52,6 +53,7 @@ the file or the environment overrides.`,
 		if *verbose {
 			printWarnings(cmd.ErrOrStderr(), loaded.Warnings)
 			printProfile(cmd.OutOrStdout(), loaded, env)
+			printPrices(cmd.OutOrStdout(), loaded)
 		}
 		if len(problems) > 0 || !*servers {
 			return problems.Err()
@@ -71,5 +73,17 @@ func printProfile(w io.Writer, loaded config.Loaded, env config.Env) {
 	fmt.Fprintf(w, "profile %q sets\n", loaded.Profile)
 	for _, s := range settings {
 		fmt.Fprintln(w, " ", s)
+	}
+}
+
+// printPrices prints where the prices of models come from.
+func printPrices(w io.Writer, loaded config.Loaded) {
+	report := loaded.Chat.PriceReport()
+	if len(report) == 0 {
+		return
+	}
+	fmt.Fprintln(w, "prices")
+	for _, line := range report {
+		fmt.Fprintln(w, " ", line)
 	}
 }

@@ -1,11 +1,12 @@
 // Command docgen writes the documents generated from the code: docs/config.md and docs/config.schema.json
-// from the configuration's struct tags, defaults and field comments, and docs/cli.md from the commands' help.
+// from the configuration's struct tags, defaults and field comments, docs/cli.md from the commands' help, and
+// docs/prices.md from the table of prices.
 // Run it in the root:
 //
 //	go run ./tools/docgen
 //
 // Files: tables.go reads the configuration's tables; comments.go finds field comments; valuetypes.go names
-// types and defaults; markdown.go and schema.go write the two references. It rejects a key without a comment,
+// types and defaults; markdown.go and schema.go write the two references, prices.go the prices. It rejects a key without a comment,
 // a key that a table has twice, a meaningless tag, and a variable that would set two keys: running it is a
 // check too.
 package main
@@ -32,6 +33,9 @@ func main() {
 	err := ref.write()
 	if err == nil {
 		err = writeCLI("docs/cli.md")
+	}
+	if err == nil {
+		err = writePrices("docs/prices.md")
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
