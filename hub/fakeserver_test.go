@@ -56,6 +56,7 @@ type serverCall struct {
 	header http.Header
 	send   func(msg string) // on the stream of the call
 	done   <-chan struct{}  // closed when the caller no longer waits for the answer
+	pid    int              // of the child process that got it
 	Method string           `json:"method"`
 	ID     json.RawMessage  `json:"id"`
 	Params json.RawMessage  `json:"params"`
@@ -431,7 +432,7 @@ func (f *fakeServer) serveChild(conn net.Conn) {
 			return
 		}
 		call, cancel := context.WithCancel(ctx)
-		c := &serverCall{raw: strings.TrimSuffix(line, "\n"), send: send, done: call.Done()}
+		c := &serverCall{raw: strings.TrimSuffix(line, "\n"), send: send, done: call.Done(), pid: pid}
 		act := f.receive(c)
 		if act == nil {
 			f.cancelCall(c, calls)

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -220,43 +221,61 @@ func TestCancelledServerRequestA5(t *testing.T) {
 }
 
 // A5: a request of a child process outside of any call reaches the client that the process belongs to, and no
-// client if it is shared. Such a request makes it known that the server asks its clients.
+// client if it is shared. Such a request makes it known that the server asks its clients: a client that comes later has a
+// process of its own, and one that has used the shared process stays there, since the process may hold what it works on.
 func TestServerRequestOutsideCallA5(t *testing.T) {
 	t.Parallel()
-	a := newFakeServer(t, "a", mcp.Legacy, true)
+	a := newFakeServer(t, "a", mcp.Legacy, true).handle(mcp.ToolsCall, func(c *serverCall) string {
+		return fmt.Sprintf(`{"content":[{"type":"text","text":"%d"}]}`, c.pid)
+	})
 	gw := startGateway(t, nil, a)
-	c, other := gw.connect(t, "/mcp", mcp.Legacy, allCapabilities), gw.connect(t, "/mcp", mcp.Legacy, "{}")
-	c.callResult(t, mcp.ToolsCall, `{"name":"a::x"}`) // in the shared child process
-	a.broadcast(t, `{"jsonrpc":"2.0","id":"first","method":"roots/list"}`)
-	wait.For(t, "refusal", func() bool { return len(a.messagesOf("")) == 1 })
-	if got := a.messagesOf("")[0].raw; !strings.Contains(got, `"id":"first","error":{"code":-32601`) {
-		t.Errorf("the shared child process got %s", got)
+	connect := func(capabilities string) *client { return gw.connect(t, "/mcp", mcp.Legacy, capabilities) }
+	processOf := func(c *client) (pid int) {
+		t.Helper()
+		pid, err := strconv.Atoi(textOfResult(t, c.callResult(t, mcp.ToolsCall, `{"name":"a::x"}`)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return pid
 	}
-	c.callResult(t, mcp.ToolsCall, `{"name":"a::x"}`) // now it has a child process of its own
-	c.openStream(t)
-	other.openStream(t)
+	replies := func() string {
+		var all []string
+		for _, m := range a.messagesOf("") {
+			all = append(all, m.raw)
+		}
+		return strings.Join(all, "\n")
+	}
+	user, plain := connect(allCapabilities), connect("{}")
+	shared := processOf(user)
+	wait.For(t, "end of the process that was not told of capabilities", func() bool { return a.aliveChildren() == 1 })
+	a.broadcast(t, `{"jsonrpc":"2.0","id":"first","method":"roots/list"}`)
+	wait.For(t, "refusal", func() bool { return replies() != "" })
+	if got := replies(); !strings.Contains(got, `"id":"first","error":{"code":-32601`) {
+		t.Errorf("the shared process got %s", got)
+	}
+	later := connect(allCapabilities)
+	own := processOf(later)
+	if got := processOf(user); own == shared || got != shared || processOf(plain) != shared {
+		t.Errorf("the process is %d for the client that used the shared one, %d for a later one; shared is %d", got, own, shared)
+	}
+	later.openStream(t)
+	plain.openStream(t)
 	a.broadcast(t, `{"jsonrpc":"2.0","id":"out","method":"roots/list"}`)
-	q := c.nextOfMethod(t, mcp.RootsList)
+	q := later.nextOfMethod(t, mcp.RootsList)
 	if want := `{"jsonrpc":"2.0","id":1,"method":"roots/list","params":{` + tagOf + `}}`; q.text != want || q.via != "get" {
 		t.Errorf("%s %s", q.via, q.text)
 	}
-	c.answer(t, q, `{"roots":[]}`)
-	wait.For(t, "reply for each child process", func() bool { return len(a.messagesOf("")) == 3 })
-	var texts []string
-	for _, got := range a.messagesOf("") {
-		texts = append(texts, got.raw)
+	later.answer(t, q, `{"roots":[]}`)
+	for _, want := range []string{`{"jsonrpc":"2.0","id":"out","result":{"roots":[]}}`, `"id":"out","error":{"code":-32601`} {
+		wait.For(t, "reply "+want, func() bool { return strings.Contains(replies(), want) })
 	}
-	all := strings.Join(texts, "\n")
-	if !strings.Contains(all, `{"jsonrpc":"2.0","id":"out","result":{"roots":[]}}`) || !strings.Contains(all, `"id":"out","error":{"code":-32601`) {
-		t.Errorf("the child processes got %s", all)
-	}
-	other.expectSilence(t, 50*time.Millisecond)
-	if g := gw.do(t, http.MethodDelete, "/mcp", nil, http.Header{mcp.HeaderSession: {c.session}}); g.status != 204 {
+	plain.expectSilence(t, 50*time.Millisecond)
+	if g := gw.do(t, http.MethodDelete, "/mcp", nil, http.Header{mcp.HeaderSession: {later.session}}); g.status != 204 {
 		t.Errorf("got %d", g.status)
 	}
-	wait.For(t, "end of the client's own child process", func() bool { return !alive(a.childPIDs()[1]) })
-	if !alive(a.childPIDs()[0]) {
-		t.Error("the shared child process ended, too")
+	wait.For(t, "end of the client's own process", func() bool { return !alive(own) })
+	if !alive(shared) {
+		t.Error("the shared process ended, too")
 	}
 }
 

@@ -85,6 +85,7 @@ func (h *Hub) Watch(ctx context.Context, req *Request, shown string, notify func
 		req.Session.NoteUse(to.server())
 	}
 	caller := req.UpstreamCaller()
+	caller.Operation = mcp.ResourcesSubscribe // the client uses the process, which holds the subscription
 	conn, release, err := to.remote.Acquire(ctx, caller)
 	if err != nil {
 		return nil, err

@@ -54,8 +54,9 @@ func (c Caller) ClientKey() string {
 // A client that cannot answer server requests uses the shared connection. So does every client of a server that
 // asks only in its replies, and of a child that has not sent requests that the client can answer. Any other client
 // has a connection of its own: as long as its session lives or, without a session, for one call at a time. Which
-// kind a server is, is known after the first handshake: a client that it could ask waits for that. A legacy session
-// that can answer requests also has its own connection at a server that speaks both protocols.
+// kind a server is, is known after the first handshake: a client that it could ask waits for that. A client with roots
+// also waits for the requests that a child sends right after it. A legacy session that can answer requests also has its
+// own connection at a server that speaks both protocols.
 func (s *Server) Acquire(ctx context.Context, caller Caller) (*ManagedConn, func(), error) {
 	noRelease := func() {}
 	s.mu.Lock()
@@ -69,6 +70,9 @@ func (s *Server) Acquire(ctx context.Context, caller Caller) (*ManagedConn, func
 	}
 	if m, release, err := s.acquireLegacy(ctx, caller); m != nil || err != nil {
 		return m, release, err
+	}
+	if err := s.awaitRootsRequest(ctx, caller); err != nil {
+		return nil, noRelease, err
 	}
 	if m, release, err := s.acquireShared(ctx, caller); m != nil || err != nil {
 		return m, release, err
@@ -174,7 +178,8 @@ func (s *Server) clientConn(key connKey, caller Caller) (*ManagedConn, error) {
 // with one call at a time always meets the same child. Once a client has closed its connection, another of the
 // same name may have what it used: most clients close theirs when they are idle.
 func (s *Server) acquireForCall(key connKey, caller Caller) (*ManagedConn, func(), error) {
-	m := s.perCallConn(key, caller.ConnID, !caller.ForLists)
+	mayOverlap := caller.ForLists || caller.Operation == mcp.ResourcesSubscribe // a call of the client needs the process of its subscription
+	m := s.perCallConn(key, caller.ConnID, !mayOverlap)
 	if m == nil {
 		for s.conns[key] != nil {
 			key.n++
@@ -185,7 +190,7 @@ func (s *Server) acquireForCall(key connKey, caller Caller) (*ManagedConn, func(
 		}
 	}
 	m.lastUser, m.lastUserOpen = caller.ConnID, caller.ConnContext
-	if caller.ForLists {
+	if mayOverlap {
 		return m, m.acquire(), nil
 	}
 	return m, m.acquireForCall(), nil
@@ -258,7 +263,7 @@ func (s *Server) isEvictable(m *ManagedConn) bool {
 func (s *Server) CloseSession(session string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.sharedUsers, session)
+	delete(s.sharedUsers, Caller{SessionID: session}.ClientKey())
 	for key, m := range s.conns {
 		if key.kind == perSession && key.owner == session {
 			s.removeConn(m)

@@ -48,6 +48,7 @@ type Conn struct {
 	limits       limits
 	wire         wire.Wire
 	handshake    Handshake
+	upSince      time.Time  // the end of the handshake
 	owner        Peer       // the client that has the connection to itself; nil when it is shared
 	singleClient bool       // all calls on it are of one client
 	asksByCause  bool       // clients share it, and its server may send requests to the one whose call caused them

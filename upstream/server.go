@@ -84,7 +84,8 @@ type Server struct {
 	sentRequests requestSet               // that it has sent to clients
 
 	hasAnsweringClients bool            // a legacy client has come that can answer requests
-	sharedUsers         map[string]bool // sessions that have called it on the shared connection, as a child
+	sharedUsers         map[string]bool // clients that have called it on a connection that they share, as a child
+	startsWithoutRoots  bool            // a process that knew of roots has not asked for them within rootsWait
 	proven              map[string]bool // operations that were called and ended
 	unproven            map[string]int  // calls in flight of others, by client
 	unprovenChanged     chan struct{}   // closed and replaced whenever those or sentRequests change

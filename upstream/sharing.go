@@ -24,15 +24,18 @@ import (
 // connected again then. What a client cannot answer is refused. In the modern protocol a server may rely on what a
 // client declares: modern clients of one class that can answer requests share another process, which is told just that.
 //
-// A session that has used the shared process before stays there, since the process may hold what it works on.
+// A client that has used the shared process before stays there, since the process may hold what it works on: a legacy client
+// as long as its session lives, a modern one as long as its connection is open. Many servers ask for roots right after the
+// handshake: a client with roots waits for that, for at most rootsWait, before it uses a process that has just been started.
 //
 // A tool that has never been called may be one that asks. Calls of such tools by different clients wait for each
 // other, for at most unprovenWait, so that the first request of a server can be told to be one client's.
 
 const (
 	unprovenWait = time.Second // how long a call of an unproven operation waits for those of other clients
+	rootsWait    = time.Second // how long after its handshake a process is expected to ask for roots; server-everything does after 0.35 s
 	maxProven    = 4096        // operations of one server that are remembered as proven
-	maxSessions  = 4096        // sessions that are remembered as users of the shared process
+	maxSessions  = 4096        // clients that are remembered as users of the shared process
 )
 
 // requestSet is a set of the requests that servers send to clients.
@@ -247,7 +250,7 @@ func (s *Server) noteServerRequest(method string) {
 // usesSharedChild reports whether a client uses the process that clients share: its server has sent no request that the
 // client could answer, or the client used it before; the lock is held.
 func (s *Server) usesSharedChild(caller Caller) bool {
-	return s.sharesChild() && (s.sentRequests&answeredBy(caller.Client) == 0 || s.sharedUsers[caller.SessionID] && !caller.ForLists)
+	return s.sharesChild() && (s.sentRequests&answeredBy(caller.Client) == 0 || s.sharedUsers[caller.ClientKey()] && !caller.ForLists)
 }
 
 // SharesLists reports whether a client gets the lists that the shared connection has.
@@ -274,13 +277,7 @@ func (s *Server) acquireShared(ctx context.Context, caller Caller) (m *ManagedCo
 	defer timeout.Stop()
 	for patient := caller.Client.SupportsInput(); ; {
 		s.mu.Lock()
-		if s.closed || s.shared == nil {
-			err = errClosed
-		} else if key := s.keyFor(caller); key == (connKey{}) {
-			m = s.shared
-		} else if key.kind == perClass {
-			m, err = s.clientConn(key, caller)
-		}
+		m, err = s.sharedConnFor(caller)
 		isProven := !s.sharesChild() || s.protocol != mcp.Legacy || caller.Operation == "" || s.proven[caller.Operation]
 		wait := m != nil && !isProven && patient && s.othersUnproven(caller.ClientKey())
 		if m != nil && !wait {
@@ -289,8 +286,8 @@ func (s *Server) acquireShared(ctx context.Context, caller Caller) (m *ManagedCo
 		if m != nil && !wait && !isProven {
 			release = s.beginUnproven(caller, release)
 		}
-		if m != nil && !wait && caller.SessionID != "" && caller.Operation != "" && s.sharesChild() && len(s.sharedUsers) < maxSessions {
-			s.sharedUsers[caller.SessionID] = true
+		if m != nil && !wait {
+			s.noteSharedUser(caller)
 		}
 		changed := s.unprovenChanged
 		s.mu.Unlock()
@@ -304,6 +301,91 @@ func (s *Server) acquireShared(ctx context.Context, caller Caller) (m *ManagedCo
 			patient = false
 		case <-ctx.Done():
 			return nil, release, wire.CallError(ctx, ctx.Err())
+		}
+	}
+}
+
+// sharedConnFor is the connection that a client shares with others; nil if it has one of its own. The lock is held.
+func (s *Server) sharedConnFor(caller Caller) (m *ManagedConn, err error) {
+	if s.closed || s.shared == nil {
+		return nil, errClosed
+	}
+	switch key := s.keyFor(caller); {
+	case key == connKey{}:
+		m = s.shared
+	case key.kind == perClass:
+		m, err = s.clientConn(key, caller)
+	}
+	return m, err
+}
+
+// noteSharedUser remembers a client that can answer requests as a user of the process that it shares: until its session
+// is closed or, without a session, its connection; the lock is held.
+func (s *Server) noteSharedUser(caller Caller) {
+	key := caller.ClientKey()
+	if caller.Operation == "" || !caller.Client.SupportsInput() || !s.sharesChild() || s.sharedUsers[key] || len(s.sharedUsers) >= maxSessions {
+		return
+	}
+	if caller.SessionID == "" {
+		if caller.ConnContext == nil {
+			return
+		}
+		context.AfterFunc(caller.ConnContext, func() {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			delete(s.sharedUsers, key)
+		})
+	}
+	s.sharedUsers[key] = true
+}
+
+// awaitRootsRequest waits until a process that was just started has asked for roots, or has had the time to do so, for a client
+// that is about to use it and has roots. Once the process has asked, such a client has one of its own: without the wait it
+// would use the shared one just before. When a process has not asked, nobody waits for those that are started later.
+func (s *Server) awaitRootsRequest(ctx context.Context, caller Caller) error {
+	s.mu.Lock()
+	mayAsk := s.sharesChild() && s.protocol == mcp.Legacy && s.sentRequests&requestsRoots == 0 && !s.startsWithoutRoots
+	if !mayAsk || caller.Operation == "" || !caller.Client.Supports(mcp.RootsList) || s.sharedUsers[caller.ClientKey()] {
+		s.mu.Unlock()
+		return nil
+	}
+	m, err := s.sharedConnFor(caller)
+	release := func() {}
+	if m != nil {
+		release = m.acquire()
+	}
+	s.mu.Unlock()
+	defer release()
+	if m == nil || err != nil {
+		return err
+	}
+	conn, err := m.AwaitConn(ctx)
+	if err != nil {
+		return err
+	}
+	if m.IsShared() && conn.declared&requestsRoots == 0 { // it knows of no roots
+		return nil
+	}
+	timeout := time.NewTimer(time.Until(conn.upSince.Add(rootsWait)))
+	defer timeout.Stop()
+	for {
+		s.mu.Lock()
+		hasAsked, changed := s.sentRequests&requestsRoots != 0, s.unprovenChanged
+		s.mu.Unlock()
+		if hasAsked {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-timeout.C:
+			s.mu.Lock()
+			s.startsWithoutRoots = true
+			s.mu.Unlock()
+			return nil
+		case <-conn.Done():
+			return nil
+		case <-ctx.Done():
+			return wire.CallError(ctx, ctx.Err())
 		}
 	}
 }
@@ -345,18 +427,19 @@ func (s *Server) wakeUnproven() {
 
 // noteCause acts on a request that the server of a shared connection sent.
 //
-// The sessions that use the connection stay there, since its process may hold what they work on, as long as its requests
+// The clients that use the connection stay there, since its process may hold what they work on, as long as its requests
 // can be told to be theirs. Roots are another matter: a server keeps what it is told of them, and uses it for all. So a
-// connection that was told those of one client is replaced. One that was told nothing may do without them: it is
-// replaced only as long as no client has used it.
+// connection that was told those of one client is replaced, and no client stays. One that was told nothing may do without
+// them, and its users stay: it is replaced only as long as no client has used it.
 func (m *ManagedConn) noteCause(conn *Conn, method string, isKnown, isUnclear bool) {
-	if isRoots := method == mcp.RootsList; isRoots || isUnclear {
+	isRoots := method == mcp.RootsList
+	if isRoots && isKnown || !isRoots && isUnclear {
 		m.server.mu.Lock()
 		clear(m.server.sharedUsers)
 		m.server.mu.Unlock()
-		if isRoots && m.IsShared() && (isKnown || !conn.hasServed.Load() && len(conn.possibleCauses().calls) == 0) {
-			m.replaceConn(conn)
-		}
+	}
+	if isRoots && m.IsShared() && (isKnown || !conn.hasServed.Load() && len(conn.possibleCauses().calls) == 0) {
+		m.replaceConn(conn)
 	}
 }
 

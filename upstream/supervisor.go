@@ -210,6 +210,7 @@ func (m *ManagedConn) probe(ctx context.Context, conn *Conn) error {
 
 // setUp makes conn the current connection.
 func (m *ManagedConn) setUp(conn *Conn) {
+	conn.upSince = time.Now()
 	if m.key.legacy {
 		m.server.setLegacySupport(legacyAccepted)
 	} else {

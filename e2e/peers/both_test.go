@@ -2,7 +2,6 @@ package peers
 
 import (
 	"path/filepath"
-	"strings"
 	"testing"
 )
 
@@ -30,11 +29,7 @@ func testServerOfBothRevisions(t *testing.T, e revision, transport string) {
 		if transport == "bridge" {
 			command, home = bridgeCommand(t, servers...)
 		}
-		w.Target = target{Command: command[0], Args: command[1:], Env: map[string]string{}}
-		for _, variable := range environ(home) {
-			name, value, _ := strings.Cut(variable, "=")
-			w.Target.Env[name] = value
-		}
+		w.Target = stdioTarget(command, home)
 	}
 	v := connectSetup(t, w)
 	v.requireText(t, "golang::test_simple_text", args{}, "simple text")

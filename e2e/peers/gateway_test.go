@@ -136,8 +136,22 @@ func bridgeCommand(t *testing.T, servers ...server) (command []string, home stri
 			t.Errorf("ctxgate stop: %v\n%s", err, out)
 		}
 		requireNoSurvivors(t, s.home)
+		if text := backgroundLog(s.home); t.Failed() {
+			t.Logf("log of the gateway in the background (last %d bytes):\n%s", logTail, text[max(0, len(text)-logTail):])
+		}
 	})
 	return []string{ctxgate.path(t), "stdio", "--config", s.config}, s.home
+}
+
+// backgroundLog is what the gateways that bridges started in the background have logged.
+func backgroundLog(home string) string {
+	files, _ := filepath.Glob(filepath.Join(home, ".local/share/ctxgate/logs/*.log"))
+	var text strings.Builder
+	for _, f := range files {
+		data, _ := os.ReadFile(f)
+		text.Write(data)
+	}
+	return text.String()
 }
 
 // waitForTools waits until tools/list contains all of these names.

@@ -162,6 +162,9 @@ func subscribe(t *testing.T, g serverClient) {
 	g.clearEvents()
 	// The Go SDK does not wait for the acknowledgment of the subscription.
 	time.Sleep(200 * time.Millisecond)
+	if g.setup.isBridge && g.server.Revision == legacy { // the clients of a server that asks for roots may have other processes then
+		g.waitForBackgroundLog(t, "server="+g.server.ID+" requests=roots/list")
+	}
 	if g.requireText(t, g.toolName("toggle-subscriber-updates"), args{}, "") {
 		g.waitForEvent(t, "updated "+uri)
 	}
@@ -169,6 +172,17 @@ func subscribe(t *testing.T, g serverClient) {
 		g.requireText(t, g.toolName("toggle-subscriber-updates"), args{}, "Stopped")
 	}
 	if err := g.session.Unsubscribe(t.Context(), &mcp.UnsubscribeParams{URI: uri}); err != nil {
+		t.Error(err)
+	}
+}
+
+// waitForBackgroundLog waits until the gateway in the background has logged a text.
+func (v *sdkClient) waitForBackgroundLog(t *testing.T, text string) {
+	t.Helper()
+	err := wait.Until(callLimit, "the gateway did not log "+text, func() (bool, error) {
+		return strings.Contains(backgroundLog(v.setup.home), text), nil
+	})
+	if err != nil {
 		t.Error(err)
 	}
 }

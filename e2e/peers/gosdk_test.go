@@ -192,12 +192,28 @@ func (v *sdkClient) waitForTools(t *testing.T) []string {
 // sampleTool is a tool of each kind of server.
 var sampleTool = map[string]string{"everything": "echo", "filesystem": "read_text_file", "memory": "read_graph"}
 
-// The Go SDK in both revisions sees four servers as one (A3, A4, A5, A6, A13, G3, G+1).
+// The Go SDK in both revisions sees four servers as one (A3, A4, A5, A6, A13, G3, G+1), over stdio, through a bridge to a
+// gateway in the background, and over HTTP.
 func TestGoSDK(t *testing.T) {
 	for _, e := range []revision{legacy, modern} {
-		for _, transport := range []string{"stdio", "http"} {
+		for _, transport := range []string{"stdio", "bridge", "http"} {
 			t.Run(string(e)+"/"+transport, func(t *testing.T) { testSetupServers(t, newGatewaySetup(t, e, transport)) })
 		}
+	}
+}
+
+// server-everything asks for roots a moment after its start. A subscription that a client made before still gets updates then.
+func TestSubscriptionBeforeRootsRequest(t *testing.T) {
+	for _, e := range []revision{legacy, modern} {
+		t.Run(string(e), func(t *testing.T) {
+			command, home := bridgeCommand(t, server{ID: "everything", Command: npmEverything(t)})
+			v := connectSetup(t, testSetup{
+				Target: stdioTarget(command, home), Revision: e, Version: e.version(), Gateway: true, Root: t.TempDir(), Servers: allServers[:1],
+				home: home, isBridge: true,
+			})
+			v.waitForTools(t)
+			subscribe(t, serverClient{v, allServers[0]})
+		})
 	}
 }
 

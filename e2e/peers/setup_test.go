@@ -27,7 +27,8 @@ type testSetup struct {
 	Root     string        `json:"root"` // a folder with big.txt
 	Servers  []setupServer `json:"servers"`
 
-	home string // of `ctxgate stdio`
+	home     string // of `ctxgate stdio`
+	isBridge bool   // to a gateway in the background
 }
 
 type target struct {
@@ -72,8 +73,8 @@ func readFile(t *testing.T, file string) []byte {
 	return text
 }
 
-// newGatewaySetup is the setup behind a gateway: all servers over stdio for a stdio client, and those that
-// support it over HTTP for an HTTP client.
+// newGatewaySetup is the setup behind a gateway: all servers over stdio for a stdio client and for one whose bridge starts
+// a gateway in the background, and those that support it over HTTP for an HTTP client.
 func newGatewaySetup(t *testing.T, e revision, transport string) testSetup {
 	t.Helper()
 	w := testSetup{Revision: e, Version: e.version(), Gateway: true, Root: newBigFolder(t), Servers: allServers}
@@ -89,10 +90,25 @@ func newGatewaySetup(t *testing.T, e revision, transport string) testSetup {
 		w.Target = target{URL: serve(t, servers...)}
 		return w
 	}
+	if transport == "bridge" {
+		command, home := bridgeCommand(t, servers...)
+		w.home, w.isBridge, w.Target = home, true, stdioTarget(command, home)
+		return w
+	}
 	command, home := stdioCommand(t, servers...)
 	w.home = home
 	w.Target = target{Command: command[0], Args: command[1:], Env: map[string]string{"HOME": home, "PATH": os.Getenv("PATH")}}
 	return w
+}
+
+// stdioTarget is a command with the whole environment of a gateway.
+func stdioTarget(command []string, home string) target {
+	out := target{Command: command[0], Args: command[1:], Env: map[string]string{}}
+	for _, variable := range environ(home) {
+		name, value, _ := strings.Cut(variable, "=")
+		out.Env[name] = value
+	}
+	return out
 }
 
 // newDirectSetup is one server without a gateway.
