@@ -257,9 +257,6 @@ func TestToolIsNotAddedWhenPresentOrOff(t *testing.T) {
 // of the request change.
 func TestOfferedToolChangesNothingElse(t *testing.T) {
 	for name, w := range wires {
-		if w.kind == "gemini" {
-			continue
-		}
 		for _, stream := range []bool{false, true} {
 			want, kind := w.reply, "application/json"
 			if stream {
@@ -273,7 +270,10 @@ func TestOfferedToolChangesNothingElse(t *testing.T) {
 				}
 			})
 			g := newGateway(t, []chat.Provider{providerConfig("p", w.kind, f.URL)}, withRecovery(newRecall(t, nil), withoutMasking))
-			const tools = `{"tools":[{"name":"a","type":"function","function":{"name":"a"}}],`
+			tools := `{"tools":[{"name":"a","type":"function","function":{"name":"a"}}],`
+			if w.kind == "gemini" {
+				tools = `{"tools":[{"functionDeclarations":[{"name":"a"}]}],`
+			}
 			body := strings.Replace(w.request(stream), "{", tools, 1)
 			resp, got := g.post(t, w.path, body, nil)
 			if got != want || resp.StatusCode != http.StatusOK || resp.Header.Get("Content-Type") != kind {

@@ -46,6 +46,14 @@ func TestReplies(t *testing.T) {
 			},
 			`{"type":"function_call","call_id":"2"}`,
 		},
+		geminiContents: {
+			`{"contents":[{"role":"user","parts":[{"text":"a"}]},{"role":"model","parts":[{"functionCall":{"name":"x"}}]},{"role":"user","parts":[{"functionResponse":{"name":"x","response":{"output":"r"}}}]}`,
+			[]string{
+				`{"role":"model","parts":[{"text":"hm","thought":true},{"text":"y"},{"text":"es"},{"functionCall":{"id":"2","name":"x"}},{"functionCall":{"id":"3","name":"x"}}]}`,
+				`{"parts":[{"text":"yes\n","thoughtSignature":"s"},{"functionCall":{"id":"2","name":"x"},"thoughtSignature":"s"},{"functionCall":{"id":"3","name":"x"}}],"role":"model"}`,
+			},
+			`{"role":"model","parts":[{"text":"yes"},{"functionCall":{"id":"2","name":"x"}}]}`,
+		},
 	} {
 		d := read(shape, c.begin+`]}`)
 		next := d.Next(d.Replies())
@@ -68,6 +76,7 @@ func TestReadSaid(t *testing.T) {
 		openAIChat:        `{"role":"assistant","content":"yes","tool_calls":[{"id":"2"}]}`,
 		anthropicMessages: `[{"type":"thinking","thinking":"hm"},{"type":"text","text":"yes"},{"type":"tool_use","id":"2"}]`,
 		openAIResponses:   `[{"type":"reasoning"},{"type":"message","role":"assistant","content":[{"type":"output_text","text":"yes"}]},{"type":"function_call","call_id":"2"}]`,
+		geminiContents:    `[{"text":"hm","thought":true},{"text":"yes"},{"functionCall":{"id":"2"}}]`,
 	} {
 		var got Reply
 		shape.(llm.ReadbackCodec).ReadSaid(&got.Statement, []byte(reply))

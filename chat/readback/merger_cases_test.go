@@ -2,6 +2,7 @@ package readback_test
 
 import (
 	"github.com/ctxgate/ctxgate/llm/anthropic"
+	"github.com/ctxgate/ctxgate/llm/gemini"
 	"github.com/ctxgate/ctxgate/llm/openaichat"
 	"github.com/ctxgate/ctxgate/llm/responses"
 )
@@ -221,5 +222,41 @@ data: {"type":"response.new_thing","sequence_number":1}
 data: {"type":"response.failed","sequence_number":2,"response":{"id":"2","status":"failed","output":[]}}
 
 `,
+	},
+	{
+		name: "call and end in one event, texts in pieces, signed", shape: gemini.Codec{}, stream: true,
+		first: "data: {\"candidates\": [{\"content\": {\"parts\": [{\"text\": \"I th\",\"thought\": true}],\"role\": \"model\"},\"index\": 0}],\"usageMetadata\": {\"promptTokenCount\": 9},\"responseId\": \"a\"}\n\n" +
+			"data: {\"candidates\": [{\"content\": {\"parts\": [{\"text\": \"ink\",\"thought\": true}],\"role\": \"model\"},\"index\": 0}]}\n\n" +
+			"data: {\"candidates\": [{\"content\": {\"parts\": [{\"text\": \"H\"}],\"role\": \"model\"}}],\"responseId\": \"a\"}\n\n" +
+			"data: {\"candidates\": [{\"content\": {\"parts\": [{\"text\": \"m. \"},{\"functionCall\": {\"name\": \"recover_text\",\"args\": {\"a\": 1}},\"thoughtSignature\": \"s\"}],\"role\": \"model\"},\"finishReason\": \"STOP\"}],\"usageMetadata\": {\"promptTokenCount\": 9,\"candidatesTokenCount\": 2},\"responseId\": \"a\"}\n\n",
+		second: "data: {\"candidates\": [{\"content\": {\"parts\": [{\"text\": \"So.\"}],\"role\": \"model\"}}],\"usageMetadata\": {\"promptTokenCount\": 20},\"responseId\": \"b\"}\n\n" +
+			"data: {\"candidates\": [{\"content\": {\"parts\": [{\"text\": \"\",\"thoughtSignature\": \"t\"}],\"role\": \"model\"},\"finishReason\": \"STOP\"}],\"usageMetadata\": {\"promptTokenCount\": 20,\"candidatesTokenCount\": 3},\"responseId\": \"b\"}\n\n",
+		said: `[{"text":"I think","thought":true},{"text":"Hm. "},{"functionCall": {"name": "recover_text","args": {"a": 1}},"thoughtSignature": "s"}]`,
+		out: "data: {\"candidates\": [{\"content\": {\"parts\": [{\"text\": \"I th\",\"thought\": true}],\"role\": \"model\"},\"index\": 0}],\"usageMetadata\": {\"promptTokenCount\": 9},\"responseId\": \"a\"}\n\n" +
+			"data: {\"candidates\": [{\"content\": {\"parts\": [{\"text\": \"ink\",\"thought\": true}],\"role\": \"model\"},\"index\": 0}]}\n\n" +
+			"data: {\"candidates\": [{\"content\": {\"parts\": [{\"text\": \"H\"}],\"role\": \"model\"}}],\"responseId\": \"a\"}\n\n" +
+			"data: {\"candidates\": [{\"content\": {\"parts\": [{\"text\": \"m. \"}],\"role\": \"model\"}}],\"usageMetadata\": {\"promptTokenCount\": 9,\"candidatesTokenCount\": 2},\"responseId\": \"a\"}\n\n" +
+			"data: {\"candidates\": [{\"content\": {\"parts\": [{\"text\": \"So.\"}],\"role\": \"model\"}}],\"usageMetadata\": {\"promptTokenCount\": 29,\"candidatesTokenCount\":2},\"responseId\": \"a\"}\n\n" +
+			"data: {\"candidates\": [{\"content\": {\"parts\": [{\"text\": \"\",\"thoughtSignature\": \"t\"}],\"role\": \"model\"},\"finishReason\": \"STOP\"}],\"usageMetadata\": {\"promptTokenCount\": 29,\"candidatesTokenCount\":5},\"responseId\": \"a\"}\n\n",
+	},
+	{
+		name: "beside a call of the client", shape: gemini.Codec{}, stream: true,
+		first: "data: {\"candidates\":[{\"content\":{\"parts\":[{\"functionCall\":{\"name\":\"recover_text\",\"id\":\"r\"}},{\"functionCall\":{\"name\":\"look\",\"args\":{}}}],\"role\":\"model\"}}]}\n\n" +
+			"data: {\"candidates\":[{\"finishReason\":\"STOP\"}],\"usageMetadata\":{\"promptTokenCount\":9}}\n\n",
+		said: `[{"functionCall":{"name":"recover_text","id":"r"}},{"functionCall":{"name":"look","args":{}}}]`,
+		out: "data: {\"candidates\":[{\"content\":{\"parts\":[{\"functionCall\":{\"name\":\"look\",\"args\":{}}}],\"role\":\"model\"}}]}\n\n" +
+			"data: {\"candidates\":[{\"finishReason\":\"STOP\",\"content\":{\"role\":\"model\",\"parts\":[{\"text\":\"\"}]}}],\"usageMetadata\":{\"promptTokenCount\":9}}\n\n",
+	},
+	{
+		name: "a malformed call is not answered", shape: gemini.Codec{}, stream: true,
+		first: "data: {\"candidates\":[{\"content\":{\"parts\":[{\"functionCall\":{\"name\":\"recover_text\"}}],\"role\":\"model\"},\"finishReason\":\"MAX_TOKENS\"}]}\n\n",
+		out:   "data: {\"candidates\":[{\"content\":{\"parts\":[{\"text\":\"\"}],\"role\":\"model\"},\"finishReason\":\"MAX_TOKENS\"}]}\n\n",
+	},
+	{
+		name: "not streamed", shape: gemini.Codec{},
+		first:  `{"candidates":[{"content":{"parts":[{"text":"Hm. "},{"functionCall":{"name":"recover_text","args":{}}},{"functionCall":{"name":"recover_text","args":{"b":2}}}],"role":"model"},"finishReason":"STOP"}],"usageMetadata":{"promptTokenCount":9,"promptTokensDetails":[{"modality":"TEXT","tokenCount":9}]},"modelVersion":"m","responseId":"a"}`,
+		second: `{"candidates":[{"content":{"parts":[{"text":"So."}],"role":"model"},"finishReason":"STOP"}],"usageMetadata":{"promptTokenCount":20,"promptTokensDetails":[{"modality":"TEXT","tokenCount":20}]},"modelVersion":"m","responseId":"b"}`,
+		said:   `[{"text":"Hm. "},{"functionCall":{"name":"recover_text","args":{}}},{"functionCall":{"name":"recover_text","args":{"b":2}}}]`,
+		out:    `{"candidates":[{"content":{"parts":[{"text":"Hm. "},{"text":"So."}],"role":"model"},"finishReason":"STOP"}],"usageMetadata":{"promptTokenCount":29,"promptTokensDetails":[{"modality":"TEXT","tokenCount":9},{"modality":"TEXT","tokenCount":20}]},"modelVersion":"m","responseId":"a"}`,
 	},
 }

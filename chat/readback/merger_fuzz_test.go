@@ -14,11 +14,12 @@ import (
 	"github.com/ctxgate/ctxgate/internal/recovertool"
 	"github.com/ctxgate/ctxgate/llm"
 	"github.com/ctxgate/ctxgate/llm/anthropic"
+	"github.com/ctxgate/ctxgate/llm/gemini"
 	"github.com/ctxgate/ctxgate/llm/openaichat"
 	"github.com/ctxgate/ctxgate/llm/responses"
 )
 
-var shapes = []llm.ReadbackCodec{openaichat.Codec{}, anthropic.Codec{}, responses.Codec{}}
+var shapes = []llm.ReadbackCodec{openaichat.Codec{}, anthropic.Codec{}, responses.Codec{}, gemini.Codec{}}
 
 // mergeAll writes replies to a merger in chunks of the size that cut returns, until no further round is needed.
 func mergeAll(shape llm.ReadbackCodec, stream bool, replies [][]byte, cut func(left int) int) (out []byte, said []llm.Round, err error) {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/ctxgate/ctxgate/llm"
 	"github.com/ctxgate/ctxgate/llm/anthropic"
+	"github.com/ctxgate/ctxgate/llm/gemini"
 	"github.com/ctxgate/ctxgate/llm/openaichat"
 	"github.com/ctxgate/ctxgate/llm/responses"
 )
@@ -36,6 +37,10 @@ func TestReplyObserver(t *testing.T) {
 			`data: {"type":"response.output_item.done","item":{"type":"function_call","call_id":"a"}}` + "\n\n" +
 			`data: {"type":"response.output_item.done","item":{"type":"function_call","call_id":"b"}}` + "\n\n" +
 			`data: {"type":"response.completed","response":{}}` + "\n\n"},
+		"gemini": {gemini.Codec{}, false, `{"candidates":[{"content":{"parts":[{"text":"no","thought":true},{"text":"It is é."},{"functionCall":{"id":"a"}},{"functionCall":{"id":"b"}}]}}]}`},
+		"gemini stream": {gemini.Codec{}, true, `data: {"candidates":[{"content":{"parts":[{"text":"It"}]}}]}` + "\n\n" +
+			`data: {"candidates":[{"content":{"parts":[{"text":" is \u00e9."},{"functionCall":{"id":"a"}}]}}]}` + "\n\n" +
+			`data: {"candidates":[{"content":{"parts":[{"functionCall":{"id":"b"}}]},"finishReason":"STOP"}]}` + "\n\n"},
 	} {
 		for _, size := range []int{1, 7, len(c.shown)} {
 			observer := NewReplyObserver(c.shape, c.stream)

@@ -10,6 +10,7 @@ import (
 	"github.com/ctxgate/ctxgate/jsonscan"
 	"github.com/ctxgate/ctxgate/llm"
 	"github.com/ctxgate/ctxgate/llm/anthropic"
+	"github.com/ctxgate/ctxgate/llm/gemini"
 	"github.com/ctxgate/ctxgate/llm/openaichat"
 	"github.com/ctxgate/ctxgate/llm/responses"
 )
@@ -20,16 +21,19 @@ var (
 		openaichat.Codec{}: `{"role":"assistant","content":"Let me see. ","tool_calls":[{"id":"r1","type":"function","function":{"name":"recover_text","arguments":"{}"}}]}`,
 		anthropic.Codec{}:  `[{"type":"thinking","thinking":"hm","signature":"s1"},{"type":"text","text":"Let me see. "},{"type":"tool_use","id":"r1","name":"recover_text","input":{}}]`,
 		responses.Codec{}:  `[{"type":"reasoning","id":"rs1","summary":[]},{"type":"message","id":"m1","role":"assistant","content":[{"type":"output_text","text":"Let me see. "}]},{"type":"function_call","call_id":"r1","name":"recover_text","arguments":"{}"}]`,
+		gemini.Codec{}:     `[{"text":"hm","thought":true},{"text":"Let me see. "},{"functionCall":{"id":"r1","name":"recover_text","args":{}},"thoughtSignature":"s1"}]`,
 	}
 	two = map[llm.ReadbackCodec]string{
 		openaichat.Codec{}: `{"role":"assistant","content":null,"tool_calls":[{"id":"r2","type":"function","function":{"name":"recover_text","arguments":"{}"}}]}`,
 		anthropic.Codec{}:  `[{"type":"tool_use","id":"r2","name":"recover_text","input":{}}]`,
 		responses.Codec{}:  `[{"type":"function_call","call_id":"r2","name":"recover_text","arguments":"{}"}]`,
+		gemini.Codec{}:     `[{"functionCall":{"id":"r2","name":"recover_text","args":{}}}]`,
 	}
 	mixed = map[llm.ReadbackCodec]string{
 		openaichat.Codec{}: `{"role":"assistant","content":"And now.","tool_calls":[{"id":"r3","type":"function","function":{"name":"recover_text","arguments":"{}"}},{"id":"c2","type":"function","function":{"name":"read","arguments":"{}"}}]}`,
 		anthropic.Codec{}:  `[{"type":"text","text":"And now."},{"type":"tool_use","id":"r3","name":"recover_text","input":{}},{"type":"tool_use","id":"c2","name":"read","input":{}}]`,
 		responses.Codec{}:  `[{"type":"message","role":"assistant","content":[{"type":"output_text","text":"And now."}]},{"type":"function_call","call_id":"r3","name":"recover_text","arguments":"{}"},{"type":"function_call","call_id":"c2","name":"read","arguments":"{}"}]`,
+		gemini.Codec{}:     `[{"text":"And now."},{"functionCall":{"id":"r3","name":"recover_text","args":{}}},{"functionCall":{"id":"c2","name":"read","args":{}},"thoughtSignature":"s2"}]`,
 	}
 )
 
@@ -45,6 +49,7 @@ var opening = map[llm.ReadbackCodec]string{
 	openaichat.Codec{}: `{"role":"user","content":"go"}, {"role":"assistant","content":null,"tool_calls":[{"id":"c1","type":"function","function":{"name":"read","arguments":"{}"}}]},{"role":"tool","tool_call_id":"c1","content":"x"}`,
 	anthropic.Codec{}:  `{"role":"user","content":"go"}, {"role":"assistant","content":[{"type":"tool_use","id":"c1","name":"read","input":{}}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"c1","content":"x"}]}`,
 	responses.Codec{}:  `{"role":"user","content":"go"}, {"type":"function_call","call_id":"c1","name":"read","arguments":"{}"},{"type":"function_call_output","call_id":"c1","output":"x"}`,
+	gemini.Codec{}:     `{"role":"user","parts":[{"text":"go"}]}, {"role":"model","parts":[{"functionCall":{"name":"read","args":{}}}]},{"role":"user","parts":[{"functionResponse":{"name":"read","response":{"output":"x"}}}]}`,
 }
 
 // restoreLast restores the last reply of a request.
@@ -78,6 +83,10 @@ func TestRestoreRounds(t *testing.T) {
 		responses.Codec{}: {
 			`{"type":"reasoning","id":"rs1","summary":[]}, {"type":"message","role":"assistant","content":[{"type":"output_text","text":"Let me see. "}]},{"type":"message","role":"assistant","content":[{"type":"output_text","text":"It is 7."}]}`,
 			`{"type":"message","role":"assistant","content":[{"type":"output_text","text":"It is 7."}]}`,
+		},
+		gemini.Codec{}: { // Gemini CLI joins texts
+			`{"role":"model","parts":[{"text":"hm","thought":true},{"text":"Let me see. It is 7.","thoughtSignature":"s2"},{"text":"","thoughtSignature":"s3"}]}`,
+			`{"role":"model","parts":[{"text":"It is 7.","thoughtSignature":"s2"},{"text":"","thoughtSignature":"s3"}]}`,
 		},
 	}
 	for shape, s := range replies {
@@ -116,6 +125,10 @@ func TestRestoreMixed(t *testing.T) {
 			`{"type":"message","role":"assistant","content":[{"type":"output_text","text":"Let me see. "}]}, {"type":"message","role":"assistant","content":[{"type":"output_text","text":"And now."}]},{"type":"function_call","call_id":"c2","name":"read","arguments":"{}"}`,
 			`{"type":"function_call_output","call_id":"c2","output":"y"}`,
 		},
+		gemini.Codec{}: {
+			`{"role":"model","parts":[{"text":"Let me see. And now."},{"functionCall":{"id":"c2","name":"read","args":{}},"thoughtSignature":"s2"}]}`,
+			`{"role":"user","parts":[{"functionResponse":{"id":"c2","name":"read","response":{"output":"y"}}},{"text":"reminder"}]}`,
+		},
 	}
 	for shape, s := range replies {
 		rec := &Record{}
@@ -127,8 +140,8 @@ func TestRestoreMixed(t *testing.T) {
 		}
 		want := strings.TrimSuffix(string(first), `],"x":1}`) + "," + string(shape.AppendSaid(nil, []byte(mixed[shape]))) + ","
 		hidden := string(shape.AppendAnswers(nil, answer("r3")))
-		if shape == (anthropic.Codec{}) {
-			hidden = strings.TrimSuffix(strings.TrimPrefix(hidden, `{"role":"user","content":[`), `]}`)
+		if before, inside, isBlocks := strings.Cut(hidden, `[`); isBlocks && strings.HasPrefix(before, `{"role":"user",`) {
+			hidden = strings.TrimSuffix(inside, `]}`)
 			want += strings.Replace(s[1], `[`, `[`+hidden+`,`, 1)
 		} else {
 			want += hidden + "," + s[1]
@@ -146,6 +159,7 @@ func TestRestoreOnlyItsOwn(t *testing.T) {
 		openaichat.Codec{}: `{"role":"assistant","content":"It is 7."}`,
 		anthropic.Codec{}:  `{"role":"assistant","content":"It is 7."}`,
 		responses.Codec{}:  `{"role":"assistant","content":"It is 7."}`,
+		gemini.Codec{}:     `{"role":"model","parts":[{"text":"It is 7."}]}`,
 	} {
 		body := requestOf(shape, opening[shape], reply)
 		d := mustRead(t, shape, requestOf(shape, opening[shape]))
@@ -180,6 +194,13 @@ func TestRestoreFailsOpen(t *testing.T) {
 			`{"type":"message","role":"assistant","content":[{"type":"output_text","text":"It is 7."}]}`,
 			`{"type":"function_call","call_id":"c3","name":"x","arguments":""}`,
 		},
+		gemini.Codec{}: {
+			`{"role":"model","parts":[{"text":"Let me"}]}`,
+			`{"role":"model","parts":[{"text":"Let me see"},{"text":" it. "}]}`,
+			`{"role":"model","parts":[{"functionCall":{"name":"x"}}]}`,
+			`{"role":"model","parts":[]}`,
+			`{"role":"model"}`,
+		},
 	} {
 		rounds := &Record{}
 		rounds.Add(&llm.Round{Said: []byte(one[shape])}, answer("r1"))
@@ -202,6 +223,7 @@ func TestRestoreNothingLeft(t *testing.T) {
 		openaichat.Codec{}: `{"role":"assistant","content":"Let me see. "}`,
 		anthropic.Codec{}:  `{"role":"assistant","content":"Let me see. "}`,
 		responses.Codec{}:  `{"type":"message","role":"assistant","content":"Let me see. "}`,
+		gemini.Codec{}:     `{"role":"model","parts":[{"text":"Let me "},{"text":"hm","thought":true},{"text":"see. "},{"text":""}]}`,
 	} {
 		rec := &Record{}
 		rec.Add(&llm.Round{Said: []byte(one[shape])}, answer("r1"))

@@ -9,6 +9,7 @@ import (
 	"github.com/ctxgate/ctxgate/history"
 	"github.com/ctxgate/ctxgate/llm"
 	"github.com/ctxgate/ctxgate/llm/anthropic"
+	"github.com/ctxgate/ctxgate/llm/gemini"
 	"github.com/ctxgate/ctxgate/llm/openaichat"
 	"github.com/ctxgate/ctxgate/llm/responses"
 )
@@ -31,6 +32,7 @@ const (
 
 	chatTool      = `{"type":"function","function":{"name":"recover_text","description":` + toolDescription + `,"parameters":` + toolSchema + `}}`
 	messagesTool  = `{"name":"recover_text","description":` + toolDescription + `,"input_schema":` + toolSchema + `}`
+	geminiTool    = `{"name":"recover_text","description":` + toolDescription + `,"parametersJsonSchema":` + toolSchema + `}`
 	responsesTool = `{"type":"function","name":"recover_text","description":` + toolDescription + `,"parameters":` + toolSchema + `,"strict":false}`
 )
 
@@ -66,8 +68,12 @@ func TestOfferTool(t *testing.T) {
 			`{"input":"x","tools":[{"type":"web_search"}],"conversation":null,"previous_response_id":"r"}`,
 			`{"input":"x","tools":[{"type":"web_search"},@],"conversation":null,"previous_response_id":"r"}`,
 		},
+		gemini.Codec{}: { // beside the others: Google refuses a second list
+			`{"contents":[],"tools":[{"functionDeclarations":[ {"name":"a"}]},{"googleSearch":{}}],"generationConfig":{"candidateCount":1}}`,
+			`{"contents":[],"tools":[{"functionDeclarations":[ {"name":"a"},@]},{"googleSearch":{}}],"generationConfig":{"candidateCount":1}}`,
+		},
 	} {
-		tool := map[llm.ReadbackCodec]string{openaichat.Codec{}: chatTool, anthropic.Codec{}: messagesTool, responses.Codec{}: responsesTool}[shape]
+		tool := map[llm.ReadbackCodec]string{openaichat.Codec{}: chatTool, anthropic.Codec{}: messagesTool, responses.Codec{}: responsesTool, gemini.Codec{}: geminiTool}[shape]
 		got, ok := offer(t, shape, c.body)
 		if want := strings.Replace(c.want, "@", tool, 1); !ok || got != want || !json.Valid([]byte(got)) {
 			t.Errorf("%s: got %v %s", shape, ok, got)
@@ -95,6 +101,12 @@ func TestNoToolOffered(t *testing.T) {
 		{anthropic.Codec{}, `{"messages":[],"tools":[{"name":"recover_text"}]}`},
 		{responses.Codec{}, `{"input":"x","conversation":"c","tools":[` + tool + `]}`},
 		{responses.Codec{}, `{"input":"x","background":true,"tools":[` + tool + `]}`},
+		{gemini.Codec{}, `{"contents":[],"tools":[{"googleSearch":{}}]}`},
+		{gemini.Codec{}, `{"contents":[],"tools":[{"functionDeclarations":[]}]}`},
+		{gemini.Codec{}, `{"contents":[],"tools":[{"function_declarations":[{"name":"recover_text"}]}]}`},
+		{gemini.Codec{}, `{"contents":[],"tools":[{"functionDeclarations":[{"name":"a"}]}],"generationConfig":{"candidateCount":2}}`},
+		{gemini.Codec{}, `{"contents":[],"tools":[{"functionDeclarations":[{"name":"a"}]}],"generation_config":{"candidate_count":"2"}}`},
+		{gemini.Codec{}, `{"contents":[],"tools":[{"functionDeclarations":[{"name":"a"}]}],"toolConfig":{"functionCallingConfig":{"streamFunctionCallArguments":true}}}`},
 	} {
 		if got, ok := offer(t, c.shape, c.body); ok {
 			t.Errorf("%s became %s", c.body, got)
@@ -124,6 +136,10 @@ func TestNextRequest(t *testing.T) {
 		"responses": {
 			responses.Codec{}, `{"input":[{"role":"user","content":"x"}]}`, `[ {"type":"reasoning"}, {"type":"function_call"}]`,
 			`{"input":[{"role":"user","content":"x"},{"type":"reasoning"}, {"type":"function_call"},{"type":"function_call_output","call_id":"r1","output":"one \"é\"\n"},{"type":"function_call_output","call_id":"r2","output":"no"}]}`,
+		},
+		"gemini": {
+			gemini.Codec{}, `{"contents":[{"parts":[{"text":"x"}]}]}`, `[{"functionCall":{}}]`,
+			`{"contents":[{"parts":[{"text":"x"}]},{"role":"model","parts":[{"functionCall":{}}]},{"role":"user","parts":[{"functionResponse":{"id":"r1","name":"recover_text","response":{"output":"one \"é\"\n"}}},{"functionResponse":{"id":"r2","name":"recover_text","response":{"error":"no"}}}]}]}`,
 		},
 		"text": {
 			responses.Codec{}, `{"input":"a \u00e9","x":1}`, `[{"type":"function_call"}]`,
