@@ -117,7 +117,8 @@ type Provider struct {
 	// llm.price_table, the built-in table have prices of a model.
 	Cache masking.CachePrices `key:"cache"`
 	// The price of tokens, for /savings on the admin listener. Default: as in [[prices]] or, with
-	// llm.price_table, in the built-in table; else unknown, and savings are in tokens only.
+	// llm.price_table, in the built-in table, which is in US dollars: where another currency is used, set it
+	// for every provider. Without any, savings are in tokens only.
 	Price Price `key:"price"`
 }
 
@@ -202,7 +203,7 @@ func (c Config) Validate() []error {
 		}
 	}
 	for i, m := range c.Prices {
-		for _, err := range m.validate(kinds) {
+		for _, err := range m.problems(kinds) {
 			problems = append(problems, fmt.Errorf("prices[%d].%w", i, err))
 		}
 	}

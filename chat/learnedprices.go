@@ -58,7 +58,7 @@ func (lp *learnedPrices) complete(ctx context.Context, p *provider, model string
 	}
 }
 
-func (lp *learnedPrices) key(p *provider, model string) string {
+func (lp *learnedPrices) recordName(p *provider, model string) string {
 	return "price\x00" + p.Name + "\x00" + p.prices.host + "\x00" + model
 }
 
@@ -67,7 +67,7 @@ func (lp *learnedPrices) get(ctx context.Context, p *provider, model string) lea
 	if len(model) > maxLearnedName {
 		return learnedPrice{}
 	}
-	key := lp.key(p, model)
+	key := lp.recordName(p, model)
 	if l, ok := lp.local.Get(key); ok {
 		return l
 	}
@@ -87,7 +87,7 @@ func (lp *learnedPrices) get(ctx context.Context, p *provider, model string) lea
 
 // observe learns from a reply.
 func (lp *learnedPrices) observe(ctx context.Context, p *provider, model string, u llm.Usage, s masking.Result) {
-	if len(model) > maxLearnedName || !p.prices.find(model).assumed {
+	if len(model) > maxLearnedName || !p.prices.priceOf(model).assumed {
 		return
 	}
 	before := lp.get(ctx, p, model)
@@ -102,16 +102,16 @@ func (lp *learnedPrices) observe(ctx context.Context, p *provider, model string,
 	if l == before {
 		return
 	}
-	key := lp.key(p, model)
+	key := lp.recordName(p, model)
 	lp.local.Put(key, l, 1)
-	if l.encode() == before.encode() {
+	if l.storedBits() == before.storedBits() {
 		return
 	}
 	slog.InfoContext(ctx, "the price of this model is not known; learned from its replies", "provider", p.Name, "model", fault.Clip(model), "cached", l.cached, "writes", l.writes)
 	if lp.recall == nil || !lp.recall.Enabled() {
 		return
 	}
-	if err := lp.recall.PutRecords(ctx, "", recall.Record{Name: key, Value: []byte{l.encode()}}); err != nil {
+	if err := lp.recall.PutRecords(ctx, "", recall.Record{Name: key, Value: []byte{l.storedBits()}}); err != nil {
 		slog.WarnContext(ctx, "what was learned about a model's price cannot be stored", "error", err)
 	}
 }
@@ -123,7 +123,7 @@ const (
 	learnedUncached
 )
 
-func (l learnedPrice) encode() (b byte) {
+func (l learnedPrice) storedBits() (b byte) {
 	if l.cached {
 		b |= learnedCached
 	}

@@ -53,7 +53,7 @@ func (px *Proxy) setPreviousOutput(e *meter.LedgerEntry, c *call, output int64) 
 func (px *Proxy) ratesOf(ctx context.Context, c *call, from *provider, replied string) meter.Rates {
 	price := px.pricesFor(ctx, from, c.model)
 	if price.assumed && replied != c.model {
-		if other := from.prices.find(replied); !other.assumed {
+		if other := from.prices.priceOf(replied); !other.assumed {
 			price = other
 		}
 	}
@@ -62,7 +62,7 @@ func (px *Proxy) ratesOf(ctx context.Context, c *call, from *provider, replied s
 
 // pricesFor is what a provider charges for a model.
 func (px *Proxy) pricesFor(ctx context.Context, p *provider, model string) modelPrice {
-	m := p.prices.find(model)
+	m := p.prices.priceOf(model)
 	px.learned.complete(ctx, p, model, &m)
 	return m
 }

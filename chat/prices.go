@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ctxgate/ctxgate/chat/masking"
+	"github.com/ctxgate/ctxgate/internal/gencache"
 	"github.com/ctxgate/ctxgate/internal/glob"
 	"github.com/ctxgate/ctxgate/internal/unit"
 	"github.com/ctxgate/ctxgate/llm/prices"
@@ -54,7 +55,7 @@ type StepPrice struct {
 	Output float64 `key:"output" min:"0"`
 }
 
-func (m ModelPrice) validate(providers map[string]APIKind) []error {
+func (m ModelPrice) problems(providers map[string]APIKind) []error {
 	var problems []error
 	if m.Model == "" || len(m.Model) > glob.MaxLength {
 		problems = append(problems, errors.New("model: a pattern is needed, of at most 512 characters"))
@@ -135,7 +136,16 @@ type priceList struct {
 	own      []ownPrice
 	table    *prices.Table // nil: not used
 	hostSeen bool          // the table has this host
+
+	found *gencache.Cache[string, modelPrice] // by model
 }
+
+// maxFound is how many models have their price at hand, in each generation; a name longer than foundWeight counts as
+// several.
+const (
+	maxFound    = 1 << 9
+	foundWeight = 128
+)
 
 type ownPrice struct {
 	ModelPrice
@@ -144,7 +154,7 @@ type ownPrice struct {
 
 // newPriceList returns the prices of a provider at an address.
 func (c Config) newPriceList(entry Provider, address string) priceList {
-	l := priceList{entry: entry}
+	l := priceList{entry: entry, found: gencache.New[string, modelPrice](maxFound)}
 	if u, err := url.Parse(address); err == nil {
 		l.host = u.Hostname()
 	}
@@ -160,8 +170,17 @@ func (c Config) newPriceList(entry Provider, address string) priceList {
 	return l
 }
 
-// find returns the price of a model.
-func (l *priceList) find(model string) modelPrice {
+// priceOf returns the price of a model.
+func (l *priceList) priceOf(model string) modelPrice {
+	if m, ok := l.found.Get(model); ok {
+		return m
+	}
+	m := l.lookUp(model)
+	l.found.Put(model, m, 1+len(model)/foundWeight)
+	return m
+}
+
+func (l *priceList) lookUp(model string) modelPrice {
 	if l.entry.setsCache() {
 		return l.withEntryPrice(modelPrice{cache: l.entry.Cache})
 	}
@@ -242,18 +261,18 @@ func (c Config) PriceReport() []string {
 	var lines []string
 	for _, entry := range c.Providers {
 		l := c.newPriceList(entry, entry.BaseURL.Sample())
-		lines = append(lines, entry.Name+": "+l.describe())
+		lines = append(lines, entry.Name+": "+l.sourceText())
 		for _, model := range entry.Models {
 			if !strings.Contains(model, "*") {
-				lines = append(lines, "  "+model+": "+l.find(model).describe())
+				lines = append(lines, "  "+model+": "+l.priceOf(model).summary())
 			}
 		}
 	}
 	return lines
 }
 
-// describe says where the prices come from.
-func (l *priceList) describe() string {
+// sourceText says where the prices come from.
+func (l *priceList) sourceText() string {
 	var from []string
 	switch name := ""; {
 	case l.entry.setsCache():
@@ -290,7 +309,8 @@ func (l *priceList) datesOf(provider string) string {
 	return fmt.Sprintf(" (%d models, %s to %s)", len(dates), slices.Min(dates), slices.Max(dates))
 }
 
-func (m modelPrice) describe() string {
+// summary is the price in a few words, with its source.
+func (m modelPrice) summary() string {
 	p := m.price
 	if p.Input == 0 {
 		if m.assumed {

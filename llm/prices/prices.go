@@ -78,7 +78,7 @@ const markedWire = "anthropic"
 func (t *Table) Lookup(kind, host, model string) (Price, bool) {
 	host, _, _ = strings.Cut(strings.ToLower(host), ":")
 	if p := t.providerAt(host); p != nil {
-		return t.find(p, kind, model)
+		return t.findModel(p, kind, model)
 	}
 	return t.findByName(kind, model)
 }
@@ -110,7 +110,7 @@ func (t *Table) findByName(kind, model string) (Price, bool) {
 		if p == nil {
 			return Price{}, false
 		}
-		return t.find(p, kind, name)
+		return t.findModel(p, kind, name)
 	}
 	var found Price
 	matches := 0
@@ -118,7 +118,7 @@ func (t *Table) findByName(kind, model string) (Price, bool) {
 		if !p.OwnModels {
 			continue
 		}
-		if price, ok := t.find(p, kind, model); ok {
+		if price, ok := t.findModel(p, kind, model); ok {
 			found, matches = price, matches+1
 		}
 	}
@@ -136,8 +136,8 @@ func (t *Table) vendor(name string) *providerRow {
 	return nil
 }
 
-// find finds a model of a provider.
-func (t *Table) find(p *providerRow, kind, model string) (Price, bool) {
+// findModel finds a model of a provider.
+func (t *Table) findModel(p *providerRow, kind, model string) (Price, bool) {
 	name := plainName(model)
 	for _, r := range p.rows {
 		switch {
@@ -171,7 +171,7 @@ func (t *Table) findSame(r *row, kind, model string) (Price, bool) {
 	if i := strings.Index(model, r.lastLiteral()); i > 0 {
 		name = model[i:]
 	}
-	price, ok := t.find(t.named(r.SameAs), kind, name)
+	price, ok := t.findModel(t.named(r.SameAs), kind, name)
 	if !ok {
 		return Price{}, false
 	}
