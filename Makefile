@@ -107,7 +107,8 @@ prunebench: build ## how well pruning keeps the needed lines, on the samples in 
 	echo "# a budget of lines"; $(SCORE) --methods grep,bm25,ref --vs ref; \
 	echo; echo "# a budget of characters"; $(SCORE) --methods grep,bm25,ref --vs ref --unit chars; \
 	echo; echo "# by the kind of goal"; $(SCORE) --methods bm25 --by goal_kind; \
-	PRUNEBENCH=$(PRUNEBENCH) go run ./tools/bench served bin/ctxgate
+	PRUNEBENCH=$(PRUNEBENCH) go run ./tools/bench served bin/ctxgate; \
+	echo; echo "# within max_chars characters"; PRUNEBENCH=$(PRUNEBENCH) go run ./tools/bench limits
 
 syntaxcheck: ## whether pruned code still tokenizes in its language, on the same samples
 	@if [ ! -e $(PRUNEBENCH)/dev.jsonl.gz ]; then echo "there is no pruning benchmark at $(PRUNEBENCH)"; exit 0; fi; \

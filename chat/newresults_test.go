@@ -10,6 +10,7 @@ import (
 	"github.com/ctxgate/ctxgate/chat"
 	"github.com/ctxgate/ctxgate/chat/masking"
 	"github.com/ctxgate/ctxgate/history"
+	"github.com/ctxgate/ctxgate/jsonscan"
 	"github.com/ctxgate/ctxgate/llm"
 	"github.com/ctxgate/ctxgate/llm/anthropic"
 	"github.com/ctxgate/ctxgate/llm/openaichat"
@@ -197,7 +198,9 @@ func TestNewResultsSentUnchanged(t *testing.T) {
 		"tool excepted":             {one(toolUse{}), func(b *masking.NewResults) { b.Except = []string{"r*d"} }, nil},
 		"a recover_text result":     {one(toolUse{name: "mcp__gate__recover_text"}), nil, nil},
 		"exactly at the limit":      {one(toolUse{texts: []string{strings.Repeat("é", 2000)}}), nil, nil},
-		"just over the limit":       {one(toolUse{texts: []string{strings.Repeat("x", 2001)}}), func(b *masking.NewResults) { b.HeadChars, b.TailChars = 1000, 1000 }, nil},
+		"just over the limit": {one(toolUse{texts: []string{strings.Repeat("x", 2001)}}), func(b *masking.NewResults) {
+			b.HeadChars, b.TailChars, b.Reduce = 1000, 1000, "mask" // prune keeps the limit, also by one character
+		}, nil},
 	} {
 		for _, shape := range wireShapes {
 			for _, reducer := range []string{"mask", "prune"} {
@@ -255,6 +258,10 @@ func TestNewResultsKeepsErrors(t *testing.T) {
 			if !strings.Contains(got, line) || got == body {
 				t.Errorf("%s: %q is lost, or nothing was pruned", shape, line)
 			}
+		}
+		long, _, err := jsonscan.New([]byte(got), 0).LongStrings(nil, 2000)
+		if err != nil || len(long) > 0 {
+			t.Errorf("%s: max_chars is 2000: %v, %v", shape, long, err)
 		}
 	}
 }

@@ -7,9 +7,11 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/ctxgate/ctxgate/hub"
 	"github.com/ctxgate/ctxgate/mcp"
+	"github.com/ctxgate/ctxgate/recall"
 )
 
 const focusMember = `"context_focus_question":{"type":"string","description":"What you are looking for in the result: of a long text ` +
@@ -110,6 +112,9 @@ func normalizeBlocks(t testing.TB, result string) string {
 	}
 	switch {
 	case prunedBlock.MatchString(text):
+		if n, most := utf8.RuneCountInString(text), recall.DefaultPolicy().MaxChars; n > most {
+			t.Errorf("%d characters, max_chars is %d", n, most)
+		}
 		return "pruned"
 	case lineOfRecovery.MatchString(text):
 		return "masked"

@@ -23,11 +23,13 @@ type Policy struct {
 	//
 	// With "prune" each matching tool gets one more optional argument, context_focus_question, in which
 	// the model can say what it is looking for. In each text longer than max_chars only the lines that
-	// matter for that question stay; a marker replaces each block of other lines, and recover_text reads
-	// them back. The server never sees the argument. A call without it is masked, and so is a text of one
-	// line or of more than 16 MiB; with json = true, a text that is JSON is shortened as JSON. A tool that
-	// already has such an argument, or whose schema may not allow another one (because of anyOf, $ref and
-	// the like), is listed unchanged.
+	// matter for that question stay, at most max_chars characters of them with their markers: a marker
+	// replaces each block of other lines, and recover_text reads them back. The server never sees the
+	// argument. Where no line matters, or none fits, the head and the tail stay, with their marker within
+	// max_chars, too; so do those of a text of one line or of more than 16 MiB. A call without the argument
+	// is masked. With json = true, a text that is JSON is shortened as JSON. A tool that already has such
+	// an argument, or whose schema may not allow another one (because of anyOf, $ref and the like), is
+	// listed unchanged.
 	Reduce reduce.Name `key:"reduce"`
 
 	// Overrides masking.max_chars.

@@ -33,12 +33,19 @@ const goalShare = .35
 // Cut decides which lines to leave out. The blocks are in order and do not touch; every other line
 // stays. A block that is not longer than its marker stays, too.
 func (d *ScoredText) Cut(b Budget) []Block {
+	if n := d.LineCount(); b.minLines(n) >= n {
+		return nil
+	}
+	return d.cutRanked(b, d.rankLines())
+}
+
+// cutRanked is Cut, with the lines from the best to the worst.
+func (d *ScoredText) cutRanked(b Budget, order []int32) []Block {
 	n := d.LineCount()
 	want := b.minLines(n)
 	if want >= n {
 		return nil
 	}
-	order := d.rankLines()
 	k := keptLines{keepRules: &d.rules, keep: make([]bool, n), isComplete: make([]bool, n)}
 	// Find the smallest number of best lines that fills the budget, together with the lines that must
 	// stay and those that the best lines require.

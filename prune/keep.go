@@ -8,9 +8,10 @@ import (
 
 // keepRules say which lines of a text stay, and which only together.
 type keepRules struct {
-	must     []bool                                  // stays, whatever the budget (P8)
-	atoms    []int32                                 // the first line of the run that a line cannot be separated from; nil if lines are independent
-	requires func(line int32, lines []int32) []int32 // appends the lines that a line cannot be read without; nil for none
+	must      []bool                                  // stays, whatever the budget (P8)
+	protected []int32                                 // the lines that the text itself marks so
+	atoms     []int32                                 // the first line of the run that a line cannot be separated from; nil if lines are independent
+	requires  func(line int32, lines []int32) []int32 // appends the lines that a line cannot be read without; nil for none
 }
 
 // addCommonRules adds the rules for every kind of text.
@@ -57,7 +58,10 @@ func (s *keepRules) keepProtected(l relevance.Lines) {
 	for i := range s.must {
 		line := l.At(i)
 		inside = inside || strings.Contains(line, noPruneBegin)
-		s.must[i] = s.must[i] || inside
+		if inside {
+			s.must[i] = true
+			s.protected = append(s.protected, int32(i))
+		}
 		if inside && strings.Contains(line, noPruneEnd) {
 			inside = false
 		}
@@ -143,6 +147,17 @@ func (s *keepRules) ensureAtoms(n int) {
 	for i := range s.atoms {
 		s.atoms[i] = int32(i)
 	}
+}
+
+// atomOf returns the first and the last line of the run that a line cannot be separated from.
+func (s *keepRules) atomOf(i int32) (first, last int32) {
+	if s.atoms == nil {
+		return i, i
+	}
+	for last = i; int(last)+1 < len(s.atoms) && s.atoms[last+1] == s.atoms[i]; {
+		last++
+	}
+	return s.atoms[i], last
 }
 
 // keptLines collects the lines that stay.

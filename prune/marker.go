@@ -31,14 +31,14 @@ func (b Block) PlainMarker(id string) string {
 
 // markerBytes is the length of a marker with its line break. All ids have the same length.
 func markerBytes(b Block) int {
-	return len("⟦PRUNÉ: prune_id= lignes - () raison="+Reason+"⟧\n") + idBytes + digitCount(b.First) + digitCount(b.Last) + digitCount(b.LineCount())
+	return len("⟦PRUNÉ: prune_id= lignes - () raison="+Reason+"⟧\n") + IDLen + digitCount(b.First) + digitCount(b.Last) + digitCount(b.LineCount())
 }
 
 // maxMarker bounds markerBytes for any line numbers.
 const maxMarker = 160
 
-// idBytes is the length of an original's id: "prn_" and 26 letters.
-const idBytes = 30
+// IDLen is the length of an original's id: "prn_" and 26 letters.
+const IDLen = 30
 
 func digitCount(n int) int {
 	d := 1

@@ -3,17 +3,18 @@
 // no model. Before a cut may be shown its original must be stored; that is recall's job.
 //
 // [Score] splits a text, finds the words of the goal in it and scores its lines; [ScoredText.Cut] fills
-// a budget with the best of them and returns the blocks to leave out; [ScoredText.AppendPruned] writes
-// what stays, with a marker for each block.
+// a budget with the best of them and returns the blocks to leave out; [ScoredText.CutToFit] does so within
+// a number of characters; [ScoredText.AppendPruned] writes what stays, with a marker for each block.
 //
 // Path through the files: prune.go is the straight line. kind.go tells code, logs and documents apart;
 // prune/code, prune/logs and prune/docs score them, with the words of the goal from prune/relevance.
 // keep.go says which lines stay whatever the budget and which only together, cut.go fills the budget,
-// marker.go writes the result, chunk.go adds the scores of a reranker.
+// fit.go a number of characters; marker.go writes the result, chunk.go adds the scores of a reranker.
 //
 // The laws, checked by properties and fuzzing in laws_test.go: kept lines and blocks tile the text, in
-// its order; the budget is never exceeded; what must stay does (P8); no marker is longer than its
-// block; the same input gives the same bytes in every process.
+// its order; the budget is never exceeded; what must stay does (P8), unless a number of characters is
+// given, which is never exceeded either (fit_test.go); no marker is longer than its block; the same input
+// gives the same bytes in every process.
 package prune
 
 import (
@@ -33,6 +34,8 @@ type ScoredText struct {
 	code  *code.Structure // nil for logs and documents
 	score []float32
 	rules keepRules
+
+	ranksWithoutGoal bool // the scores say something without any word of the goal
 }
 
 // Score splits a text and scores its lines. It fails only if ctx ends first.
@@ -41,6 +44,7 @@ func Score(ctx context.Context, text, goal string, kind Kind) (*ScoredText, erro
 	search := func() { d.index = relevance.NewIndex(d.lines, d.goal) }
 	switch kind {
 	case Logs:
+		d.ranksWithoutGoal = true
 		runBoth(search, func() { d.rules.must = logs.MustKeep(d.lines) })
 		if ctx.Err() == nil {
 			d.score = logs.Score(d.lines, d.goal, d.index)

@@ -50,23 +50,16 @@ func (p Policy) fitTo(ctx context.Context, req ShrinkRequest) fittingCut {
 		return f
 	}
 	level := min(p.MaxChars, commonLength(req.Strings, res, req.Limit.Chars, req.Limit.Bytes))
-	for try := range fitTries {
-		if try == fitTries/2 {
-			strict.Reducer = reduce.ByMask // pruning keeps what it must, which may be too much
-		}
+	for range fitTries {
 		f = fittingCut{policy: strict.atLength(level, p), strings: req.Strings}
 		share := f.policy.sharePermille(ctx, req)
 		if share <= fitPermille {
 			return f
 		}
-		if level == minFitChars && f.policy.Reducer == reduce.ByMask {
+		if level == minFitChars {
 			break
 		}
 		level = max(minFitChars, level*(fitPermille-20)/share)
-		if keep := 1 - strict.Prune.Ratio; strict.NeedsGoal() {
-			strict.Prune.Ratio = 1 - keep*float64(fitPermille-20)/float64(share)
-			strict.Prune.MinKeep = strict.Prune.MinKeep * (fitPermille - 20) / share
-		}
 	}
 	f.leaveOutBlocks(ctx, req, res)
 	return f
@@ -88,13 +81,7 @@ func (p Policy) atLength(level int, base Policy) Policy {
 	if level >= base.MaxChars {
 		return p
 	}
-	p.MaxChars = level
-	kept := max(0, level-markerRoom)
-	p.HeadChars = kept / 2
-	if sum := base.HeadChars + base.TailChars; sum > 0 {
-		p.HeadChars = int(int64(kept) * int64(base.HeadChars) / int64(sum))
-	}
-	p.TailChars = kept - p.HeadChars
+	p.Mask = base.ScaledTo(level, markerRoom)
 	return p
 }
 

@@ -2,6 +2,7 @@ package recall
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"regexp"
@@ -100,20 +101,37 @@ func checkWithin(t testing.TB, body []byte, l clients.Result) {
 	}
 }
 
-var plainMarker = regexp.MustCompile(`\n\[… [\d,]+ characters left out; call recover_text with prune_id=(prn_\w+) chars=(\d+)-(\d+)\]\n`)
+// The markers of characters and of lines, in both wordings.
+var (
+	charMarkers = regexp.MustCompile(`\n(?:\[… [\d,]+ characters left out; call recover_text with |\.\.\. \[KIMI_PROXY_OBSERVATION_MASKED original_chars=\d+ head=\d+ tail=\d+\] \.\.\.\n\[recover: )` +
+		`prune_id=(prn_\w+) chars=(\d+)-(\d+)\]\n`)
+	lineMarkers = regexp.MustCompile(`(?m)^(?:\[lines? (\d+)(?:-(\d+))? left out; call recover_text with prune_id=(prn_\w+)\]|⟦PRUNÉ: prune_id=(prn_\w+) lignes (\d+)-(\d+) \(\d+\) raison=hors focus⟧)$`)
+)
 
 // readBack puts back what the markers of a text name.
 func readBack(t testing.TB, r *Recall, text string) string {
 	t.Helper()
-	return plainMarker.ReplaceAllStringFunc(text, func(marker string) string {
-		m := plainMarker.FindStringSubmatch(marker)
-		first, _ := strconv.Atoi(m[2])
-		last, _ := strconv.Atoi(m[3])
-		part, err := r.RecoverText(t.Context(), "t", ReadRequest{ID: m[1], Chars: &Range{First: first, Last: last}}, anybody, 0)
+	recover := func(id string, q ReadRequest) string {
+		q.ID = id
+		part, err := r.RecoverText(t.Context(), "t", q, anybody, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return string(part)
+	}
+	number := func(s string) int { n, _ := strconv.Atoi(s); return n }
+	text = lineMarkers.ReplaceAllStringFunc(text, func(marker string) string {
+		m := lineMarkers.FindStringSubmatch(marker)
+		lines := Range{First: number(m[1] + m[5]), Last: number(cmp.Or(m[2], m[1]) + m[6])}
+		got := recover(m[3]+m[4], ReadRequest{Ranges: []Range{lines}})
+		if n := strings.Count(got, "\n"); n != lines.Last-lines.First+1 {
+			t.Fatalf("%s gives %d lines", marker, n)
+		}
+		return strings.TrimSuffix(got, "\n")
+	})
+	return charMarkers.ReplaceAllStringFunc(text, func(marker string) string {
+		m := charMarkers.FindStringSubmatch(marker)
+		return recover(m[1], ReadRequest{Chars: &Range{First: number(m[2]), Last: number(m[3])}})
 	})
 }
 
@@ -153,6 +171,9 @@ func TestFitLaws(t *testing.T) {
 				p := agentsPolicy()
 				p.MaxChars = rapid.SampledFrom([]int{4000, 1000, 1 << 40}).Draw(rt, "max")
 				p.HeadChars, p.TailChars = min(p.MaxChars/2, 2000), min(p.MaxChars/2, 2000)
+				if rapid.Bool().Draw(rt, "prune") {
+					p.Choice = pruneFor("a line of words")
+				}
 				out := shrinkFor(t, r, body, p, limit)
 				checkWithin(t, out, limit)
 				if !FitsClient(out, limit) {

@@ -6,10 +6,16 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
+	"unicode/utf8"
+
+	"pgregory.net/rapid"
 
 	"github.com/ctxgate/ctxgate/jsonscan"
 	"github.com/ctxgate/ctxgate/prune"
@@ -67,12 +73,11 @@ func jsonWithEscapes(text string, random *rand.Rand) []byte {
 }
 
 // P4, P5, I3, I5: a pruned text is what the engine returns, byte for byte; what stays keeps its escapes;
-// it is smaller; and replacing each marker by what recover_text returns for its range gives the
+// it is within max_chars; and replacing each marker by what recover_text returns for its range gives the
 // original.
 func TestP4PrunedTextIsTheEnginesAndRecoverable(t *testing.T) {
 	r, _ := open(t, nil)
 	p := DefaultPolicy()
-	p.MaxChars, p.HeadChars, p.TailChars = 300, 100, 100
 	random := rand.New(rand.NewPCG(1, 2))
 	words := strings.Fields(`error declined "quoted" back\slash tab	here ünïcode 汉字 😀 a/b func main() { } # heading order 4711 -`)
 	cuts := 0
@@ -89,23 +94,28 @@ func TestP4PrunedTextIsTheEnginesAndRecoverable(t *testing.T) {
 		f := pruneFor("which order was declined")
 		kind := prune.Kind(random.IntN(3))
 		f.Prune.Type = kind.String()
+		p.MaxChars = 600 + random.IntN(5000) // in which no line is long
+		p.HeadChars, p.TailChars = 100, 100
 		body := jsonWithEscapes(text, random)
+		if utf8.RuneCountInString(text) <= p.MaxChars {
+			continue
+		}
 		out, s := shrinkWithGoal(t, r, body, p, f)
 		doc, err := prune.Score(t.Context(), text, f.Goal, kind)
 		if err != nil {
 			t.Fatal(err)
 		}
-		blocks := doc.Cut(prune.Budget{MaxPruneRatio: f.Prune.Ratio, MinKeepLines: f.Prune.MinKeep})
-		if len(blocks) == 0 {
-			continue
+		cut, ok := doc.CutToFit(prune.Budget{MaxPruneRatio: f.Prune.Ratio, MinKeepLines: f.Prune.MinKeep}, prune.Limit{MaxChars: p.MaxChars})
+		if !ok {
+			t.Fatalf("nothing of %d characters fits into %d", len(text), p.MaxChars)
 		}
-		cuts += len(blocks)
+		cuts += len(cut.Blocks)
 		id := r.ID("t", text)
 		pruned := unquote(t, out)
-		if want := string(doc.AppendPruned(nil, blocks, prune.Format{ID: id, Markers: true})); pruned != want {
+		if want := string(doc.AppendPruned(nil, cut.Blocks, prune.Format{ID: id, Markers: true})); pruned != want {
 			t.Fatalf("got %q\nwant %q", pruned, want)
 		}
-		if len(out) >= len(body) || s.Recoverable != 1 || len(s.Edits) != len(blocks) {
+		if len(out) >= len(body) || utf8.RuneCountInString(pruned) > p.MaxChars || s.Recoverable != 1 || len(s.Edits) != len(cut.Blocks) {
 			t.Fatalf("%d bytes of %d: %+v", len(out), len(body), s)
 		}
 		if got := restoreFromMarkers(t, r, pruned, id); got != text {
@@ -117,26 +127,17 @@ func TestP4PrunedTextIsTheEnginesAndRecoverable(t *testing.T) {
 	}
 }
 
-// restoreFromMarkers replaces each marker of a pruned text by the lines it names, read back.
+// restoreFromMarkers replaces each marker of a pruned text by the lines it names, read back. All name the id.
 func restoreFromMarkers(t testing.TB, r *Recall, pruned, id string) string {
 	t.Helper()
-	original, err := fetch(t, r, "t", id)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return markerLine.ReplaceAllStringFunc(pruned, func(marker string) string {
-		m := markerLine.FindStringSubmatch(marker)
+	for _, m := range markerLine.FindAllStringSubmatch(pruned, -1) {
 		first, _ := strconv.Atoi(m[2])
 		last, _ := strconv.Atoi(m[3])
 		if m[1] != id || m[4] != strconv.Itoa(last-first+1) {
-			t.Errorf("%s, want the id %s", marker, id)
+			t.Errorf("%s, want the id %s", m[0], id)
 		}
-		lines := string(readText(t, original, 1<<20, ReadRequest{Ranges: []Range{{first, last}}}, ReadLimit{}).Text)
-		if n := strings.Count(lines, "\n"); n != last-first+1 {
-			t.Errorf("%s gives %d lines", marker, n)
-		}
-		return strings.TrimSuffix(lines, "\n")
-	})
+	}
+	return readBack(t, r, pruned)
 }
 
 // P+3, I2: the same text and goal give the same bytes in every process; another goal gives the same
@@ -181,7 +182,8 @@ func TestPrunedOnlyWhereItHelps(t *testing.T) {
 		"without the recover line":    {long, bare, nil, false, "pruned"}, // a marker of this form always names the id
 		"not too long":                {long, short, nil, false, "whole"},
 		"one line":                    {strings.ReplaceAll(long, "\n", " "), plain, nil, false, "masked"},
-		"few lines":                   {"one\ntwo\n" + strings.ReplaceAll(long, "\n", " "), plain, nil, false, "masked"},
+		"few lines":                   {"one\ntwo\n" + strings.ReplaceAll(long, "\n", " "), plain, nil, false, "masked"}, // within the long one
+		"all lines protected":         {"⟦NO_PRUNE_BEGIN⟧\n" + long, plain, nil, false, "pruned"},
 		"too large to be read":        {strings.Repeat(long, (16<<20)/len(long)+1), plain, nil, false, "masked"},
 		"the store refuses":           {long, plain, nil, true, "whole"},
 		"and it is over the limit":    {long, hard, nil, true, "bare"},
@@ -205,8 +207,11 @@ func TestPrunedOnlyWhereItHelps(t *testing.T) {
 			if got != tt.want {
 				t.Errorf("it is %s, want %s", got, tt.want)
 			}
-			masked, _ := shrink(t, r, "t", body, tt.policy)
-			if (got == "masked" || got == "bare") && !bytes.Equal(out, masked) {
+			if n := utf8.RuneCountInString(unquote(t, out)); got != "whole" && tt.mend == nil && n > tt.policy.MaxChars {
+				t.Errorf("%d characters, the limit is %d", n, tt.policy.MaxChars)
+			}
+			// Where nothing is stored the text is masked as without a goal.
+			if masked, _ := shrink(t, r, "t", body, tt.policy); tt.mend != nil && !bytes.Equal(out, masked) {
 				t.Errorf("it is not masked as it is without a goal")
 			}
 		})
@@ -221,13 +226,15 @@ func TestPrunedOnce(t *testing.T) {
 	out, _ := shrinkWithGoal(t, r, quote(long), DefaultPolicy(), pruneFor("which order was declined"))
 	pruned := unquote(t, out)
 	ascii := []byte(strings.NewReplacer("⟦", `\u27e6`, "É", `\u00c9`, "⟧", `\u27e7`).Replace(string(out))) // as Python writes it
+	less := DefaultPolicy()
+	less.MaxChars, less.HeadChars, less.TailChars = 1000, 400, 400
 	for name, f := range map[string]reduce.Choice{"same goal": pruneFor("which order was declined"), "another": pruneFor("page 14641"), "none": {}} {
 		for _, body := range [][]byte{out, quote(pruned), ascii} {
-			if again, s := shrinkWithGoal(t, r, body, DefaultPolicy(), f); !bytes.Equal(again, body) || s.AlreadyCut != 1 {
+			if again, s := shrinkWithGoal(t, r, body, less, f); !bytes.Equal(again, body) || s.AlreadyCut != 1 {
 				t.Errorf("%s: cut again: %+v", name, s)
 			}
 			forged := bytes.Replace(body, []byte("catalogue"), []byte("catalogus"), 1)
-			if _, s := shrinkWithGoal(t, r, forged, DefaultPolicy(), f); s.Recoverable != 1 {
+			if _, s := shrinkWithGoal(t, r, forged, less, f); s.Recoverable != 1 {
 				t.Errorf("%s: a forged text is taken for a shortened one: %+v", name, s)
 			}
 		}
@@ -280,5 +287,124 @@ func TestP4LastLine(t *testing.T) {
 		if got := readText(t, tt.text, 1, ReadRequest{Ranges: ranges}, ReadLimit{}).Text; string(got) != tt.want {
 			t.Errorf("lines %s of %q: got %q, want %q", tt.ranges, tt.text, got, tt.want)
 		}
+	}
+}
+
+// checkPruned shortens a text with a goal and checks the laws of reduce = "prune": it has at most max_chars characters
+// with its markers, or is a text that reads the same; what the markers name joins to the original, byte for byte;
+// every other line is one of the original, in its order; the same bytes come again.
+func checkPruned(t testing.TB, r *Recall, body []byte, p Policy, f reduce.Choice) {
+	t.Helper()
+	text := unquote(t, body)
+	out, s := shrinkWithGoal(t, r, body, p, f)
+	if s.Err != nil {
+		t.Fatal(s.Err)
+	}
+	shown := unquote(t, out)
+	if n := utf8.RuneCountInString(shown); n > p.MaxChars {
+		t.Fatalf("%d characters of %d, the limit is %d (%s): %.200q", n, utf8.RuneCountInString(text), p.MaxChars, p.Markers, shown)
+	}
+	if got := readBack(t, r, shown); got != text {
+		t.Fatalf("got %.500q\nwant %.500q", got, text)
+	}
+	rest := strings.Split(text, "\n")
+	for _, line := range strings.Split(lineMarkers.ReplaceAllString(charMarkers.ReplaceAllString(shown, "\x00"), "\x00"), "\n") {
+		if strings.Contains(line, "\x00") {
+			continue
+		}
+		at := slices.Index(rest, line)
+		if at < 0 {
+			t.Fatalf("%.200q is no line of the original, or in another order", line)
+		}
+		rest = rest[at+1:]
+	}
+	if again, _ := shrinkWithGoal(t, r, bytes.Clone(body), p, f); !bytes.Equal(out, again) {
+		t.Fatal("not deterministic")
+	}
+}
+
+// smallestLimit holds a marker of any text of these tests, and little more.
+const smallestLimit = 170
+
+func anyPrunePolicy(t *rapid.T) (Policy, reduce.Choice) {
+	p := DefaultPolicy()
+	p.Markers = rapid.SampledFrom([]reduce.Markers{reduce.DocumentMarkers, reduce.PlainMarkers}).Draw(t, "markers")
+	p.MaxChars = smallestLimit + rapid.SampledFrom([]int{0, 1, 50, 200, 400, 1000, 4000, 20_000}).Draw(t, "max") + rapid.IntRange(0, 99).Draw(t, "more")
+	p.HeadChars = rapid.IntRange(0, p.MaxChars).Draw(t, "head")
+	p.TailChars = rapid.IntRange(0, p.MaxChars-p.HeadChars).Draw(t, "tail")
+	p.JSON = rapid.Bool().Draw(t, "json")
+	p.RecoverLine = true
+	f := pruneFor(rapid.SampledFrom([]string{"which order was declined", "zzyzx", "func main", "the"}).Draw(t, "goal"))
+	f.Prune.Type = rapid.SampledFrom([]string{"auto", "code", "logs", "docs"}).Draw(t, "type")
+	f.Prune.Ratio = rapid.SampledFrom([]float64{0, .3, .7, .95, 1}).Draw(t, "ratio")
+	f.Prune.MinKeep = rapid.SampledFrom([]int{0, 20, 1000}).Draw(t, "least")
+	return p, f
+}
+
+// I1, I2, I3: whatever the text, the goal and the limit, the laws of checkPruned hold.
+func TestPrunedWithinTheLimit(t *testing.T) {
+	r, _ := open(t, nil)
+	piece := rapid.SampledFrom([]string{
+		"a line of words about the order 4711\n", "error: it was declined\n", "\n", "é汉字😀 ", "\"q\"\\ ", "\t", "func main() {\n", "}\n", "\r\n", "# heading\n",
+		"👩\u200d👧", strings.Repeat("word ", 40), strings.Repeat("x", 3000), strings.Repeat("a line that is repeated\n", 60), "```\ncode that stays together\n```\n",
+		"@@ -1,2 +1,2 @@\n a\n-b\n+c\n", "⟦NO_PRUNE_BEGIN⟧\nprotected\n⟦NO_PRUNE_END⟧\n", `{"id":1},` + "\n",
+	})
+	rapid.Check(t, func(rt *rapid.T) {
+		text := strings.Join(rapid.SliceOfN(piece, 10, 200).Draw(rt, "pieces"), "")
+		p, f := anyPrunePolicy(rt)
+		checkPruned(t, r, jsonWithEscapes(text, rand.New(rand.NewPCG(rapid.Uint64().Draw(rt, "escapes"), 1))), p, f)
+	})
+}
+
+// The same for real texts, up to some megabytes: this repository's code and documents, and a log.
+func TestPrunedWithinTheLimitRealTexts(t *testing.T) {
+	r, _ := open(t, nil)
+	files, err := filepath.Glob("../*/*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	documents, err := filepath.Glob("../docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var code, docs strings.Builder
+	for _, f := range append(files, documents...) {
+		data, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.HasSuffix(f, ".go") {
+			code.Write(data)
+		} else {
+			docs.Write(data)
+		}
+	}
+	for _, text := range []string{code.String(), docs.String(), logText(40_000)} {
+		for limit, style := range map[int]reduce.Markers{
+			smallestLimit: reduce.DocumentMarkers, 1000: reduce.PlainMarkers, 4000: reduce.DocumentMarkers, 20_000: reduce.PlainMarkers,
+		} {
+			p := DefaultPolicy()
+			p.MaxChars, p.HeadChars, p.TailChars, p.Markers = limit, limit/2, limit/2, style
+			f := pruneFor("which order was declined after a retry")
+			f.Prune = reduce.DefaultPruneOptions()
+			checkPruned(t, r, quote(text), p, f)
+		}
+	}
+}
+
+// G+4: every text of a result has the limit to itself, and a text that comes twice is shortened twice alike.
+func TestPrunedTextsOfAResult(t *testing.T) {
+	r, _ := open(t, nil)
+	p := DefaultPolicy()
+	texts := []string{logText(900), strings.ReplaceAll(logText(300), "\n", " "), "short", logText(200), logText(900)}
+	out, s := shrinkWithGoal(t, r, textBlocks(texts...), p, pruneFor("which order was declined"))
+	content := read(t, out).Result.Content
+	for i, b := range content {
+		if n := utf8.RuneCountInString(b.Text); n > p.MaxChars || readBack(t, r, b.Text) != texts[i] {
+			t.Errorf("text %d: %d characters", i, n)
+		}
+	}
+	if content[0].Text != content[4].Text || s.Recoverable != 4 {
+		t.Errorf("%+v", s)
 	}
 }

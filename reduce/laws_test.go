@@ -61,6 +61,29 @@ func TestChain(t *testing.T) {
 	}
 }
 
+// What mask leaves of a string that prune cannot shorten is within the limit, too; otherwise it is as the policy says.
+func TestMaskHoldsTheLimitOfPrune(t *testing.T) {
+	body := []byte(`"` + strings.Repeat("word ", 3000) + `"`)
+	str := jsonscan.Str{Span: jsonscan.Span{Start: 1, End: len(body) - 1}, Chars: len(body) - 2}
+	for _, style := range []reduce.Markers{reduce.DocumentMarkers, reduce.PlainMarkers} {
+		for limit, want := range map[int]int{4000: 4000, 20_000: 0, 200: 200} {
+			p := reduce.Policy{Mask: reduce.Mask{MaxChars: limit, HeadChars: min(limit/2, 2000), TailChars: min(limit/2, 2000), Markers: style}, IDLen: len(testID)}
+			for _, p.Choice = range []reduce.Choice{{Reducer: "prune", Goal: "word"}, {Reducer: "prune"}, {}} {
+				for _, r := range p.Chain() {
+					c, ok := r.Cutter(t.Context(), p)(body, str)
+					if !ok {
+						continue
+					}
+					chars := jsonscan.CountChars(jsonscan.AppendSpliced(nil, body, c.Edits(testID))) - 2
+					if holds := chars <= want && chars > want-10; holds != (p.Goal != "") || want == 0 {
+						t.Errorf("%s, %+v: %d characters", r.Name, p, chars)
+					}
+				}
+			}
+		}
+	}
+}
+
 // The laws of every registered reducer, over generated texts as strings of a JSON body.
 func TestLawsHoldForEveryReducer(t *testing.T) {
 	stubreducer.Register(t, stubreducer.Opening)
@@ -109,6 +132,9 @@ func checkReducerLaws(t *testing.T, r reduce.Reducer, piece *rapid.Generator[str
 			out := jsonscan.AppendSpliced(nil, body, edits)
 			if !json.Valid(out) || len(edits) == 0 || c.OmittedChars <= 0 || !bytes.Contains(out, []byte(id)) {
 				t.Fatalf("%s: %d characters left out of %s: %s", r.Name, c.OmittedChars, body, out)
+			}
+			if chars := jsonscan.CountChars(out) - jsonscan.CountChars(body) + str.Chars; r.HoldsLimit && chars > p.MaxChars {
+				t.Fatalf("%s: %d characters, at most %d: %s", r.Name, chars, p.MaxChars, out)
 			}
 			if p.Markers == reduce.PlainMarkers && len(out) >= len(body) && r.Name != string(stubreducer.Name) {
 				t.Fatalf("%s: %d bytes became %d", r.Name, len(body), len(out))

@@ -5,6 +5,7 @@ import (
 	"math"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/ctxgate/ctxgate/jsonscan"
 )
@@ -45,7 +46,7 @@ func HasMarker(text []byte) bool {
 // Marker is the text that replaces the gap: what is missing and, with an id, how to read it back. An
 // empty id leaves the recover line out.
 func (c StringCut) Marker(id string) string {
-	return stringMarker(c.markers, c.Str.Chars, c.Head, c.Tail, id, c.Head+1, c.Str.Chars-c.Tail)
+	return stringMarker(c.markers, c.Str.Chars, c.Head, c.Tail, id, c.before+c.Head+1, c.before+c.Str.Chars-c.Tail)
 }
 
 func stringMarker(style Markers, chars, head, tail int, id string, from, to int) string {
@@ -122,15 +123,27 @@ func appendRecover(b []byte, id string, from, to int) []byte {
 	return append(b, ']')
 }
 
-// longestMarkers returns the longest marker of an array and of a string in a text of so many characters:
-// no number in them is larger than that.
+// longestStringMarker returns the length of the longest marker of a string, in characters, in a text of so many.
+func longestStringMarker(style Markers, chars, idLen int) int {
+	n := allNines(chars)
+	digits := len(strconv.Itoa(n)) - 1 // that the place of a string may have more than 1
+	return utf8.RuneCountInString(stringMarker(style, n, n, n, strings.Repeat("x", idLen), 1, n)) + digits
+}
+
+// allNines is the largest number with as many digits as n.
+func allNines(n int) int {
+	nines := 9
+	for nines < n && nines <= math.MaxInt/10-1 {
+		nines = 10*nines + 9
+	}
+	return nines
+}
+
+// longestMarkers returns the longest marker of an array and of a string in a text of so many characters, as
+// JSON in bytes: no number in them is larger than that.
 func longestMarkers(style Markers, chars, idLen int) (gap, cut int) {
 	id := strings.Repeat("x", idLen)
-	n := 1
-	for n <= chars && n <= math.MaxInt/10 {
-		n *= 10
-	}
-	n-- // as many digits, all nines
+	n := allNines(chars)
 	array := Gap{Chars: n, Elements: n, Dropped: n, FirstChar: n, LastChar: n, markers: style}
 	str := Gap{Chars: n, Head: n, Tail: n, FirstChar: 1, LastChar: n, markers: style}
 	from := len(strconv.Itoa(n)) - 1 // the digits that the place of a string has more than 1

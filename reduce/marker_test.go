@@ -63,11 +63,11 @@ func TestPlainMaskNeverMakesAStringLonger(t *testing.T) {
 		body := fmt.Appendf(nil, `{"t":%q}`, text)
 		str := jsonscan.Str{Span: jsonscan.Span{Start: 6, End: 6 + len(text)}, Chars: len(text)}
 		p := Policy{Mask: DefaultMask(), IDLen: len(testID)}
-		if _, ok := maskCutter(t.Context(), p)(body, str); ok != (over > 0) {
+		if _, ok := maskReducer.Cutter(t.Context(), p)(body, str); ok != (over > 0) {
 			t.Errorf("the document's mask at %d: %v", len(text), ok)
 		}
 		p.Markers = PlainMarkers
-		c, ok := maskCutter(t.Context(), p)(body, str)
+		c, ok := maskReducer.Cutter(t.Context(), p)(body, str)
 		if !ok {
 			continue
 		}

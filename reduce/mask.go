@@ -9,17 +9,43 @@ import (
 )
 
 // maskReducer keeps the head and the tail of a string. It shortens any string.
-var maskReducer = Reducer{Name: string(ByMask), Cutter: maskCutter}
+var maskReducer = Reducer{Name: string(ByMask), Cutter: func(_ context.Context, p Policy) Cutter {
+	return func(body []byte, str jsonscan.Str) (Cut, bool) { return p.cut(body, str, p.IDLen) }
+}}
 
-func maskCutter(_ context.Context, p Policy) Cutter {
-	return func(body []byte, str jsonscan.Str) (Cut, bool) {
-		c, ok := p.CutString(body, str)
-		if p.Markers == PlainMarkers && ok && str.Chars-c.Head-c.Tail <= len(c.Edit(strings.Repeat("x", p.IDLen)).Text) {
-			return Cut{}, false // it would not become shorter
-		}
-		edits := func(id string) []jsonscan.Edit { return []jsonscan.Edit{c.Edit(id)} }
-		return Cut{OmittedChars: str.Chars - c.Head - c.Tail, Edits: edits}, ok
+// maskWithin is mask for strings of which another reducer keeps MaxChars at most.
+var maskWithin = Reducer{Name: string(ByMask), HoldsLimit: true, Cutter: func(_ context.Context, p Policy) Cutter {
+	return func(body []byte, str jsonscan.Str) (Cut, bool) { return p.cutWithin(body, str, p.IDLen) }
+}}
+
+// cut is CutString as a reducer's cut, with an id of idLen letters.
+func (m Mask) cut(body []byte, str jsonscan.Str, idLen int) (Cut, bool) {
+	c, ok := m.CutString(body, str)
+	if m.Markers == PlainMarkers && ok && str.Chars-c.Head-c.Tail <= len(c.Edit(strings.Repeat("x", idLen)).Text) {
+		return Cut{}, false // it would not become shorter
 	}
+	edits := func(id string) []jsonscan.Edit { return []jsonscan.Edit{c.Edit(id)} }
+	return Cut{OmittedChars: str.Chars - c.Head - c.Tail, Edits: edits}, ok
+}
+
+// cutWithin is cut, with a head and a tail that leave room for the marker within MaxChars.
+func (m Mask) cutWithin(body []byte, str jsonscan.Str, idLen int) (Cut, bool) {
+	if marker := longestStringMarker(m.Markers, str.Chars, idLen); m.HeadChars+m.TailChars+marker > m.MaxChars {
+		m = m.ScaledTo(m.MaxChars, marker)
+	}
+	return m.cut(body, str, idLen)
+}
+
+// ScaledTo is the mask that fills maxChars characters, of which marker are the marker's, with the same proportion of
+// head and tail.
+func (m Mask) ScaledTo(maxChars, marker int) Mask {
+	kept := max(0, maxChars-marker)
+	head := kept / 2
+	if sum := m.HeadChars + m.TailChars; sum > 0 {
+		head = int(int64(kept) * int64(m.HeadChars) / int64(sum))
+	}
+	m.MaxChars, m.HeadChars, m.TailChars = maxChars, head, kept-head
+	return m
 }
 
 // Mask is the policy for one string: longer than MaxChars, it becomes its first HeadChars and
@@ -69,6 +95,7 @@ type StringCut struct {
 	Gap        jsonscan.Span // the raw bytes to leave out
 	Head, Tail int           // characters kept at either end
 
+	before  int // characters of the text before the string, if that is a part of it
 	markers Markers
 }
 

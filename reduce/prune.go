@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/ctxgate/ctxgate/jsonscan"
 	"github.com/ctxgate/ctxgate/prune"
@@ -13,7 +14,7 @@ import (
 // pruneReducer keeps the lines that matter for the goal; a marker (of the contract's form, P4, or a plain
 // one) replaces each block of others.
 var pruneReducer = Reducer{
-	Name: "prune", NeedsGoal: true, NeedsRecovery: true, KeepsErrors: true,
+	Name: "prune", NeedsGoal: true, NeedsRecovery: true, KeepsErrors: true, HoldsLimit: true,
 	Cutter: pruneCutter,
 }
 
@@ -23,10 +24,11 @@ type PruneOptions struct {
 	// Default "auto".
 	Type string `key:"prune_type" oneof:"auto,code,logs,docs"`
 
-	// For reduce = "prune": the largest share of lines to leave out of a text. Default 0.7.
+	// For reduce = "prune": the largest share of lines to leave out of a text. Default 0.7. More are left
+	// out where the rest would be longer than max_chars.
 	Ratio float64 `key:"prune_ratio" min:"0" max:"1"`
 
-	// For reduce = "prune": the fewest lines of a text to keep. Default 20.
+	// For reduce = "prune": the fewest lines of a text to keep, if they are within max_chars. Default 20.
 	MinKeep int `key:"prune_min_keep" min:"0"`
 }
 
@@ -52,31 +54,48 @@ func (o PruneOptions) Validate() []error {
 }
 
 // maxPruned bounds the text that is scored, which takes a second for every 30 MB and a few times the
-// text in memory. A longer one is masked.
+// text in memory. Of a longer one the head and the tail stay.
 const maxPruned = 16 << 20
 
-// pruneCutter scores a text once if it comes twice in a row: a result often has the same text in
-// content and in structuredContent.
+// pruneCutter keeps the best lines within MaxChars characters, markers included. Where none fits or is
+// relevant, the head and the tail stay. It scores a text once if it comes twice in a row: a result often
+// has the same text in content and in structuredContent.
 func pruneCutter(ctx context.Context, p Policy) Cutter {
 	var text string
-	var blocks []prune.Block
+	var lines prune.Fitted
+	var found bool
 	return func(body []byte, str jsonscan.Str) (Cut, bool) {
 		raw := str.Of(body)
 		// A text of one line, in which a line break would be an escape, is not worth decoding.
-		if len(raw) > maxPruned || !bytes.Contains(raw, []byte(`\n`)) && !bytes.Contains(raw, []byte(`\u000`)) {
+		if !bytes.Contains(raw, []byte(`\n`)) && !bytes.Contains(raw, []byte(`\u000`)) {
 			return Cut{}, false
 		}
+		if len(raw) > maxPruned {
+			return p.cutWithin(body, str, prune.IDLen)
+		}
+		longLine := p.longLine(str.Chars)
 		if now := string(jsonscan.AppendDecoded(nil, raw)); now != text {
-			text, blocks = now, nil
+			text, found = now, false
 			if doc, err := prune.Score(ctx, text, p.Goal, p.kindOf(text)); err == nil { // or ctx ended
-				blocks = doc.Cut(prune.Budget{MaxPruneRatio: p.Prune.Ratio, MinKeepLines: p.Prune.MinKeep})
+				lines, found = doc.CutToFit(prune.Budget{MaxPruneRatio: p.Prune.Ratio, MinKeepLines: p.Prune.MinKeep},
+					prune.Limit{MaxChars: p.MaxChars, LongLine: longLine.MaxChars, PlainMarkers: p.Markers == PlainMarkers})
 			}
 		}
-		if len(blocks) == 0 {
-			return Cut{}, false
+		if !found {
+			return p.cutWithin(body, str, prune.IDLen)
 		}
-		return cutBlocks(body, str, blocks, p.Markers), true
+		return cutLines(body, str, lines, longLine), true
 	}
+}
+
+// longLine is how a long line that stays is cut, in a text of so many characters: to half of MaxChars, so that others
+// stay beside it. Its MaxChars is 0 where the marker would be most of what is left.
+func (m Mask) longLine(textChars int) Mask {
+	half, marker := m.MaxChars/2, longestStringMarker(m.Markers, textChars, prune.IDLen)
+	if half < 2*marker {
+		return Mask{Markers: m.Markers}
+	}
+	return m.ScaledTo(half, marker)
 }
 
 // kindOf is the kind of a text; one that reports a failure is a log, of which lines with errors stay.
@@ -90,22 +109,38 @@ func (c Choice) kindOf(text string) prune.Kind {
 	return prune.DetectKind(text)
 }
 
-// cutBlocks leaves blocks of lines out of a string. What stays keeps its bytes.
-func cutBlocks(body []byte, str jsonscan.Str, blocks []prune.Block, style Markers) Cut {
+// cutLines leaves blocks of lines out of a string, and the middle of long lines. What stays keeps its bytes.
+func cutLines(body []byte, str jsonscan.Str, lines prune.Fitted, longLine Mask) Cut {
 	marker := prune.Block.Marker
-	if style == PlainMarkers {
+	if longLine.Markers == PlainMarkers {
 		marker = prune.Block.PlainMarker
 	}
-	spans := blockSpans(body, str.Span, blocks)
-	c := Cut{Edits: func(id string) []jsonscan.Edit {
-		edits := make([]jsonscan.Edit, len(blocks))
-		for i, b := range blocks {
-			edits[i] = jsonscan.Edit{Span: spans[i], Text: jsonscan.AppendEscaped(nil, marker(b, id))}
+	runs := slices.Clone(lines.Blocks)
+	for _, n := range lines.LongLines {
+		runs = append(runs, prune.Block{First: n, Last: n})
+	}
+	slices.SortFunc(runs, func(a, b prune.Block) int { return a.First - b.First })
+	var c Cut
+	write := make([]func(id string) string, len(runs)) // what replaces each run
+	spans := blockSpans(body, str.Span, runs)
+	at, before := str.Start, 0 // characters before a place
+	for i, b := range runs {
+		before, at = before+jsonscan.CountChars(body[at:spans[i].Start]), spans[i].Start
+		write[i] = func(id string) string { return marker(b, id) }
+		if _, isLong := slices.BinarySearch(lines.LongLines, b.First); isLong {
+			line, _ := longLine.CutString(body, jsonscan.Str{Span: spans[i], Chars: jsonscan.CountChars(spans[i].Of(body))})
+			spans[i] = line.Gap
+			line.before = before
+			write[i] = line.Marker
+		}
+		c.OmittedChars += jsonscan.CountChars(spans[i].Of(body))
+	}
+	c.Edits = func(id string) []jsonscan.Edit {
+		edits := make([]jsonscan.Edit, len(runs))
+		for i, s := range spans {
+			edits[i] = jsonscan.Edit{Span: s, Text: jsonscan.AppendEscaped(nil, write[i](id))}
 		}
 		return edits
-	}}
-	for _, s := range spans {
-		c.OmittedChars += jsonscan.CountChars(s.Of(body))
 	}
 	return c
 }

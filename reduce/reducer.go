@@ -1,6 +1,6 @@
 // Package reduce decides what to leave out of long strings. A [Reducer] is one way to do so: mask keeps
 // the head and the tail, json keeps the shape of a JSON text, prune keeps the lines that matter for a
-// goal. A [Policy] chooses among them for tool results, at the MCP endpoint and at the LLM endpoint
+// goal, within the same length. A [Policy] chooses among them for tool results, at the MCP endpoint and at the LLM endpoint
 // alike. Everything is pure: text in, cuts out; no clock, no store, no network. Before a cut may be
 // shown its original must be stored; that is recall's job.
 //
@@ -12,7 +12,8 @@
 //
 // The laws, checked for every reducer in laws_test.go: edits lie within the string and do not overlap;
 // bytes outside of them are untouched; the same input gives the same bytes; valid JSON stays valid; an
-// id that is given appears in the result. Those of mask and of json are stricter.
+// id that is given appears in the result; what json and prune leave has at most MaxChars characters,
+// markers included. Those of mask and of json are stricter.
 package reduce
 
 import (
@@ -52,6 +53,10 @@ type Reducer struct {
 	// KeepsErrors means that it keeps lines that report errors, so that it may shorten a text that
 	// reports a failure.
 	KeepsErrors bool
+
+	// HoldsLimit means that what it leaves of a string has at most MaxChars characters, markers included.
+	// So has what mask leaves of a string that it cannot shorten.
+	HoldsLimit bool
 
 	// Cutter prepares to shorten the strings of one message.
 	Cutter func(ctx context.Context, p Policy) Cutter
@@ -153,6 +158,9 @@ func (p Policy) Chain() []Reducer {
 		case r.Name == string(p.Reducer) && !r.OwnKey:
 			chosen = append(chosen, r)
 		}
+	}
+	if len(mask) > 0 && slices.ContainsFunc(chosen, func(r Reducer) bool { return r.HoldsLimit }) {
+		mask[0] = maskWithin
 	}
 	return slices.Concat(own, chosen, mask)
 }

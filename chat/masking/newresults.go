@@ -20,7 +20,8 @@ type NewResults struct {
 	//
 	// "mask" keeps the start and the end, "prune" the lines that matter for what the call was looking for:
 	// its argument context_focus_question if it has one, else the texts in its arguments and the user's
-	// last message. A text of one line or of more than 16 MiB is masked. The outcome depends only on the
+	// last message; with their markers they have at most max_chars characters. Where no line matters, and
+	// of a text of one line or of more than 16 MiB, the start and the end stay. The outcome depends only on the
 	// result and on what precedes it, so that the provider's cache stays valid. Results with images,
 	// results without a call, texts that a gateway with the same store and secret has already cut, and
 	// answers of recover_text are not changed.
@@ -54,7 +55,7 @@ type NewResults struct {
 	JSON bool `key:"json"`
 
 	// Do not mask texts that look like errors, as in schema1. When such a text is pruned, it is treated as
-	// a log, whose error lines always stay. Default true.
+	// a log, whose error lines come first; one of a single line stays whole. Default true.
 	KeepErrors bool `key:"keep_errors"`
 
 	Prune reduce.PruneOptions `key:",inline"`

@@ -4,6 +4,7 @@ import (
 	"iter"
 	"math"
 	mathbits "math/bits"
+	"slices"
 )
 
 // Index says which terms of a goal each line of a text has.
@@ -39,6 +40,11 @@ func NewIndex(l Lines, g *Goal) *Index {
 	x.LineCount = max(x.LineCount, 1)
 	x.MeanWords = max(float64(total)/x.LineCount, 1)
 	return x
+}
+
+// HasAny reports whether some line has a term of the goal, or a variant of one.
+func (x *Index) HasAny() bool {
+	return slices.ContainsFunc(x.AnyFreq, func(lines int) bool { return lines > 0 })
 }
 
 // Rarity is the weight of a term that df of n lines have (inverse document frequency).

@@ -28,10 +28,16 @@ type sample struct {
 // errNoCorpus: the benchmark is optional and lies beside the repository, never inside.
 var errNoCorpus = errors.New("the pruning benchmark is missing (../shared/prunebench, or $PRUNEBENCH)")
 
-// readCorpus reads the tuning samples. The root is the repository's.
-func readCorpus(root string) ([]sample, error) {
+// The sets of samples: those that the engine was tuned with, and more of code.
+const (
+	tuningSamples   = "dev"
+	moreCodeSamples = "dev2"
+)
+
+// readCorpus reads a set of samples. The root is the repository's.
+func readCorpus(root, set string) ([]sample, error) {
 	dir := cmp.Or(os.Getenv("PRUNEBENCH"), filepath.Join(root, "..", "shared", "prunebench"))
-	f, err := os.Open(filepath.Join(dir, "dev.jsonl.gz"))
+	f, err := os.Open(filepath.Join(dir, set+".jsonl.gz"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, errNoCorpus
 	}

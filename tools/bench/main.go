@@ -5,6 +5,7 @@
 //	go run ./tools/bench growing [NAME=BINARY ...]
 //	                                    the cost of a request in growing conversations, also with other binaries
 //	go run ./tools/bench served BINARY  the pruning quality of a binary's pruner, over HTTP
+//	go run ./tools/bench limits         the pruning quality within a number of characters, beside masking
 //
 // Masking (mask.go, body.go, ways.go): three bodies of 10 MB go through a copy, through encoding/json (decode
 // to any, mask, encode), through a jsontext scan and splice, and through the gateway's own path with its
@@ -18,7 +19,7 @@
 // nginx, each a process of its own, in short interleaved rounds; and a hundred streams do. growing.go replays
 // conversations turn by turn.
 //
-// Quality (corpus.go, served.go): the samples of a benchmark beside the repository, if it is there;
+// Quality (corpus.go, served.go, limits.go): the samples of a benchmark beside the repository, if it is there;
 // quality_test.go has the limits.
 //
 // The exit code is 1 when a ratio misses its bar. Times are printed with their bars but do not fail.
@@ -40,7 +41,7 @@ func main() {
 }
 
 var (
-	errUsage  = errors.New("usage: bench [model [brief] | growing [NAME=BINARY ...] | served BINARY]")
+	errUsage  = errors.New("usage: bench [model [brief] | growing [NAME=BINARY ...] | served BINARY | limits]")
 	errMissed = errors.New("a bar was missed")
 )
 
@@ -50,6 +51,8 @@ func run(args []string) error {
 	switch {
 	case len(args) == 2 && args[0] == "served":
 		return benchServed(ctx, args[1])
+	case len(args) == 1 && args[0] == "limits":
+		return benchLimits(ctx)
 	case len(args) > 0 && args[0] == "growing":
 		return compareGrowing(ctx, args[1:])
 	case len(args) > 0 && args[0] == "model":

@@ -21,7 +21,7 @@ const barAchieved = .6
 
 // P+1: the local engine keeps the lines that the goal needs.
 func TestQualityBars(t *testing.T) {
-	samples, err := readCorpus("../..")
+	samples, err := readCorpus("../..", tuningSamples)
 	if errors.Is(err, errNoCorpus) {
 		t.Skip(err)
 	}

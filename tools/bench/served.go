@@ -20,7 +20,7 @@ import (
 
 // benchServed sends every sample to the pruner of a binary over HTTP and prints the quality of the results.
 func benchServed(ctx context.Context, binary string) (err error) {
-	samples, err := readCorpus(".")
+	samples, err := readCorpus(".", tuningSamples)
 	if errors.Is(err, errNoCorpus) {
 		fmt.Println(err)
 		return nil
