@@ -70,8 +70,12 @@ func Routes(mux *http.ServeMux, metrics http.Handler, savings func() meter.Savin
 
 // unitNote explains the numbers in the report itself.
 const unitNote = "billed, unmasked, recovery, saved and missed are tokens of fresh input that cost the same, by the provider's usage " +
-	"and its configured cache prices; saved = unmasked - billed, and recovery is a part of billed; money is in the currency of the configured " +
-	"prices, output included"
+	"and its cache prices; saved = unmasked - billed, and recovery is a part of billed; parts says where it was saved: unmasked - hub - shortened - masked - " +
+	"steps - cache + recovery = billed, in tokens and in money; money is in the currency of the prices, output included"
+
+// estimateNote explains what the hub saved where no model's requests were seen.
+const estimateNote = "estimate: tools only; tokens that were not sent into the contexts of models, each of which would have been paid for on every later turn; " +
+	"what passes through the LLM proxy is counted in total, with its price"
 
 // savingsReport is the JSON of /savings.
 type savingsReport struct {
@@ -79,8 +83,38 @@ type savingsReport struct {
 	Until  time.Time     `json:"until"`
 	Units  string        `json:"units"`
 	Total  account       `json:"total"`
+	Hub    hubSavings    `json:"hub"`
 	Models []account     `json:"models"`
 	Tools  []toolSavings `json:"tools"`
+}
+
+// hubSavings is what the MCP endpoint cut, whether or not the requests of models were seen.
+type hubSavings struct {
+	Note           string `json:"note"`
+	TextsCut       int64  `json:"texts_cut"`
+	CharsCut       int64  `json:"chars_cut"`
+	TokensCut      int64  `json:"tokens_cut_estimate"`
+	ReadBacks      int64  `json:"read_backs"`
+	CharsReadBack  int64  `json:"chars_read_back"`
+	TokensReadBack int64  `json:"tokens_read_back_estimate"`
+}
+
+// SavedParts are the parts of what was saved; those that cost more are negative.
+type SavedParts[N int64 | json.Number] struct {
+	Hub       N `json:"hub"`       // results that the MCP endpoint cut
+	Shortened N `json:"shortened"` // new results that the LLM proxy shortened
+	Masked    N `json:"masked"`    // old results that it masked
+	Steps     N `json:"steps"`     // requests below a price step
+	Cache     N `json:"cache"`     // input that was written to the provider's cache again
+}
+
+func newParts(p meter.SavedParts) SavedParts[int64] {
+	return SavedParts[int64]{p.AtHub, p.Shortened, p.Masked, p.Steps, p.Cache}
+}
+
+func newMoneyParts(p meter.SavedMoney) SavedParts[json.Number] {
+	n := func(m meter.Money) json.Number { return json.Number(m.String()) }
+	return SavedParts[json.Number]{n(p.AtHub), n(p.Shortened), n(p.Masked), n(p.Steps), n(p.Cache)}
 }
 
 type account struct {
@@ -88,19 +122,22 @@ type account struct {
 	Provider string `json:"provider,omitempty"`
 	Model    string `json:"model,omitempty"`
 
-	Requests int64           `json:"requests"`
-	Recovers int64           `json:"recovery_requests"`
-	Fresh    int64           `json:"fresh"`
-	Cached   int64           `json:"cached"`
-	Created  int64           `json:"created"`
-	Long     int64           `json:"created_1h"`
-	Output   int64           `json:"output"`
-	Billed   int64           `json:"billed"`
-	Unmasked int64           `json:"unmasked"`
-	Recovery int64           `json:"recovery"`
-	Saved    int64           `json:"saved"`
-	Misses   map[string]miss `json:"cache_misses"`
-	Money    money           `json:"money"`
+	Requests int64             `json:"requests"`
+	Recovers int64             `json:"recovery_requests"`
+	Fresh    int64             `json:"fresh"`
+	Cached   int64             `json:"cached"`
+	Created  int64             `json:"created"`
+	Long     int64             `json:"created_1h"`
+	Output   int64             `json:"output"`
+	Billed   int64             `json:"billed"`
+	Unmasked int64             `json:"unmasked"`
+	Recovery int64             `json:"recovery"`
+	Saved    int64             `json:"saved"`
+	Parts    SavedParts[int64] `json:"parts"`
+	Misses   map[string]miss   `json:"cache_misses"`
+	Money    money             `json:"money"`
+
+	NotMasking string `json:"not_masking,omitempty"` // why the last request was not masked
 }
 
 type miss struct {
@@ -109,35 +146,42 @@ type miss struct {
 }
 
 type money struct {
-	Billed   json.Number `json:"billed"`
-	Saved    json.Number `json:"saved"`
-	Recovery json.Number `json:"recovery"`
-	Unpriced int64       `json:"unpriced_requests"`
+	Billed   json.Number             `json:"billed"`
+	Unmasked json.Number             `json:"unmasked"`
+	Saved    json.Number             `json:"saved"`
+	Recovery json.Number             `json:"recovery"`
+	Parts    SavedParts[json.Number] `json:"parts"`
+	Unpriced int64                   `json:"unpriced_requests"`
 }
 
 type toolSavings struct {
-	Tenant   string      `json:"tenant"`
-	Provider string      `json:"provider"`
-	Model    string      `json:"model"`
-	Tool     string      `json:"tool"`
-	Results  int64       `json:"results"`
-	Cleared  int64       `json:"cleared"`
-	Saved    int64       `json:"saved"`
-	Money    json.Number `json:"money_saved"`
+	Tenant   string            `json:"tenant"`
+	Provider string            `json:"provider"`
+	Model    string            `json:"model"`
+	Tool     string            `json:"tool"`
+	Results  int64             `json:"results"`
+	Cleared  int64             `json:"cleared"`
+	Saved    int64             `json:"saved"`
+	Parts    SavedParts[int64] `json:"parts"`
+	Money    json.Number       `json:"money_saved"`
 }
 
 func newReport(s meter.Savings, now time.Time) savingsReport {
 	out := savingsReport{
 		Since: s.Since.UTC().Truncate(time.Second), Until: now.UTC().Truncate(time.Second), Units: unitNote,
-		Total: newAccount(s.Total), Models: []account{}, Tools: []toolSavings{},
+		Total: newAccount(s.Total), Hub: newHubSavings(s.Hub), Models: []account{}, Tools: []toolSavings{},
 	}
 	for _, a := range s.Models {
 		out.Models = append(out.Models, newAccount(a))
 	}
 	for _, t := range s.Tools {
-		out.Tools = append(out.Tools, toolSavings{t.Tenant, t.Provider, t.Model, t.Tool, t.Results, t.Tokens, t.Saved, json.Number(t.MoneySaved.String())})
+		out.Tools = append(out.Tools, toolSavings{t.Tenant, t.Provider, t.Model, t.Tool, t.Results, t.Tokens, t.Saved, newParts(t.Parts), json.Number(t.MoneySaved.String())})
 	}
 	return out
+}
+
+func newHubSavings(h meter.HubSavings) hubSavings {
+	return hubSavings{estimateNote, h.TextsCut, h.CharsCut, h.TokensCut(), h.ReadBacks, h.CharsReadBack, h.TokensReadBack()}
 }
 
 func newAccount(a meter.Account) account {
@@ -145,10 +189,10 @@ func newAccount(a meter.Account) account {
 		Tenant: a.Tenant, Provider: a.Provider, Model: a.Model, Requests: a.Requests, Recovers: a.Recoveries,
 		Fresh: a.Usage.Fresh, Cached: a.Usage.Cached, Created: a.Usage.Created, Long: a.Usage.Long, Output: a.Usage.Output,
 		Billed: a.Cost.Billed, Unmasked: a.Cost.Unmasked, Recovery: a.Cost.Recovery, Saved: a.Cost.Saved(),
-		Misses: map[string]miss{},
+		Parts: newParts(a.Parts), Misses: map[string]miss{}, NotMasking: a.NotMasking,
 		Money: money{
-			Billed: json.Number(a.Spent.String()), Saved: json.Number(a.MoneySaved.String()),
-			Recovery: json.Number(a.MoneyRecovery.String()), Unpriced: a.Unpriced,
+			Billed: json.Number(a.Spent.String()), Unmasked: json.Number((a.Spent + a.MoneySaved).String()), Saved: json.Number(a.MoneySaved.String()),
+			Recovery: json.Number(a.MoneyRecovery.String()), Parts: newMoneyParts(a.MoneyParts), Unpriced: a.Unpriced,
 		},
 	}
 	for _, cause := range meter.MissCauses() {
@@ -161,9 +205,10 @@ func newAccount(a meter.Account) account {
 // up a column counts nothing twice.
 func csvRows(s meter.Savings, byTool bool) [][]string {
 	if byTool {
-		out := [][]string{{"tenant", "provider", "model", "tool", "results", "cleared", "saved", "money_saved"}}
+		out := [][]string{append([]string{"tenant", "provider", "model", "tool", "results", "cleared", "saved", "money_saved"}, partColumns...)}
 		for _, t := range s.Tools {
-			out = append(out, csvRow([]string{t.Tenant, t.Provider, t.Model, t.Tool}, []int64{t.Results, t.Tokens, t.Saved}, t.MoneySaved))
+			row := csvRow([]string{t.Tenant, t.Provider, t.Model, t.Tool}, []int64{t.Results, t.Tokens, t.Saved}, t.MoneySaved)
+			out = append(out, append(row, csvParts(t.Parts)...))
 		}
 		return out
 	}
@@ -174,7 +219,7 @@ func csvRows(s meter.Savings, byTool bool) [][]string {
 	for _, cause := range meter.MissCauses() {
 		head = append(head, "misses_"+cause.String(), "missed_"+cause.String())
 	}
-	out := [][]string{append(head, "money_billed", "money_saved", "money_recovery")}
+	out := [][]string{append(append(head, "money_billed", "money_saved", "money_recovery"), partColumns...)}
 	for _, a := range s.Models {
 		numbers := []int64{
 			a.Requests, a.Recoveries, a.Usage.Fresh, a.Usage.Cached, a.Usage.Created, a.Usage.Long, a.Usage.Output,
@@ -183,7 +228,19 @@ func csvRows(s meter.Savings, byTool bool) [][]string {
 		for _, cause := range meter.MissCauses() {
 			numbers = append(numbers, a.CacheMisses[cause].Requests, a.CacheMisses[cause].Tokens)
 		}
-		out = append(out, csvRow([]string{a.Tenant, a.Provider, a.Model}, numbers, a.Spent, a.MoneySaved, a.MoneyRecovery))
+		row := csvRow([]string{a.Tenant, a.Provider, a.Model}, numbers, a.Spent, a.MoneySaved, a.MoneyRecovery)
+		out = append(out, append(row, csvParts(a.Parts)...))
+	}
+	return out
+}
+
+// partColumns are the columns of csvParts. They are the last: columns are only added at the end.
+var partColumns = []string{"saved_hub", "saved_shortened", "saved_masked", "saved_steps", "saved_cache"}
+
+func csvParts(p meter.SavedParts) []string {
+	var out []string
+	for _, n := range []int64{p.AtHub, p.Shortened, p.Masked, p.Steps, p.Cache} {
+		out = append(out, strconv.FormatInt(n, 10))
 	}
 	return out
 }

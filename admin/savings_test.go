@@ -25,7 +25,9 @@ func recordedSavings() meter.Savings {
 	m.Charge(e)
 	e.Round, e.PreviousOutput = 1, 30
 	m.Charge(e)
-	m.Charge(meter.LedgerEntry{Tenant: "b", Provider: "p", Model: "n", Rates: meter.Rates{Write: 1.25, Read: .1}, Usage: meter.Tokens{Created: 2000}, SentTokens: 2000, OriginalTokens: 2000})
+	m.CountReply("files", meter.ReplyStats{CharsCut: 34_000, Kept: 2})
+	m.CountReadBack(3400)
+	m.Charge(meter.LedgerEntry{NotMasking: "6 tool turns so far, and the results of the last 8 stay whole", Tenant: "b", Provider: "p", Model: "n", Rates: meter.Rates{Write: 1.25, Read: .1}, Usage: meter.Tokens{Created: 2000}, SentTokens: 2000, OriginalTokens: 2000})
 	return m.Savings()
 }
 
@@ -48,6 +50,7 @@ func TestSavingsAsJSON(t *testing.T) {
 		Total        map[string]any
 		Models       []map[string]any
 		Tools        []map[string]any
+		Hub          map[string]any
 	}
 	if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || w.Header().Get("Content-Type") != "application/json" {
 		t.Fatalf("%v: %s", err, w.Body)
@@ -69,7 +72,16 @@ func TestSavingsAsJSON(t *testing.T) {
 	if len(got.Tools) != 2 || got.Tools[0]["tool"] != "read" || got.Tools[0]["saved"] != 500.0 || got.Tools[1]["saved"] != -1900.0 {
 		t.Errorf("tools: %v", got.Tools)
 	}
-	for _, want := range []string{`"cold": {` + "\n" + `        "requests": 1,` + "\n" + `        "missed": 2000`, `"saved": -0.004650`, `"unpriced_requests": 1`} {
+	if h := got.Hub; h["texts_cut"] != 2.0 || h["tokens_cut_estimate"] != 10_000.0 || h["tokens_read_back_estimate"] != 1000.0 || !strings.HasPrefix(h["note"].(string), "estimate: tools only") {
+		t.Errorf("hub: %v", h)
+	}
+	if got.Total["not_masking"] != "6 tool turns so far, and the results of the last 8 stay whole" || got.Models[0]["not_masking"] != nil {
+		t.Errorf("not masking: %v, %v", got.Total["not_masking"], got.Models[0])
+	}
+	if p := got.Total["parts"].(map[string]any); p["masked"] != 500.0 || p["hub"] != 0.0 {
+		t.Errorf("parts: %v", p)
+	}
+	for _, want := range []string{`"masked": 0.001500`, `"unmasked": 0.012750`, `"cold": {` + "\n" + `        "requests": 1,` + "\n" + `        "missed": 2000`, `"saved": -0.004650`, `"unpriced_requests": 1`} {
 		if !strings.Contains(w.Body.String(), want) {
 			t.Errorf("%s lacks %s", w.Body, want)
 		}
@@ -79,13 +91,13 @@ func TestSavingsAsJSON(t *testing.T) {
 func TestSavingsAsCSV(t *testing.T) {
 	for path, want := range map[string]string{
 		"/savings?format=csv": `tenant,provider,model,requests,recovery_requests,fresh,cached,created,created_1h,output,billed,unmasked,recovery,saved,unpriced_requests,` +
-			`misses_cold,missed_cold,misses_expired,missed_expired,misses_client,missed_client,misses_ours,missed_ours,misses_other,missed_other,money_billed,money_saved,money_recovery
-a,p,'=m,2,1,2000,18000,0,0,400,3800,2400,1900,-1400,0,0,0,0,0,0,0,0,0,0,0,0.017400,-0.004650,0.006150
-b,p,n,1,0,0,0,2000,0,0,2500,2500,0,0,1,1,2000,0,0,0,0,0,0,0,0,0.000000,0.000000,0.000000
+			`misses_cold,missed_cold,misses_expired,missed_expired,misses_client,missed_client,misses_ours,missed_ours,misses_other,missed_other,money_billed,money_saved,money_recovery,saved_hub,saved_shortened,saved_masked,saved_steps,saved_cache
+a,p,'=m,2,1,2000,18000,0,0,400,3800,2400,1900,-1400,0,0,0,0,0,0,0,0,0,0,0,0.017400,-0.004650,0.006150,0,0,500,0,0
+b,p,n,1,0,0,0,2000,0,0,2500,2500,0,0,1,1,2000,0,0,0,0,0,0,0,0,0.000000,0.000000,0.000000,0,0,0,0,0
 `,
-		"/savings?format=csv&by=tool": `tenant,provider,model,tool,results,cleared,saved,money_saved
-a,p,'=m,read,1,5000,500,0.001500
-a,p,'=m,recover_text,0,0,-1900,-0.006150
+		"/savings?format=csv&by=tool": `tenant,provider,model,tool,results,cleared,saved,money_saved,saved_hub,saved_shortened,saved_masked,saved_steps,saved_cache
+a,p,'=m,read,1,5000,500,0.001500,0,0,500,0,0
+a,p,'=m,recover_text,0,0,-1900,-0.006150,0,0,0,0,0
 `,
 	} {
 		w := getSavings(t, recordedSavings, path)

@@ -75,6 +75,26 @@ type Today struct {
 	TokensReadBack int64     `json:"tokens_read_back"`
 	SentWhole      int64     `json:"sent_whole"`    // texts not cut because their originals could not be stored
 	Unrecoverable  int64     `json:"unrecoverable"` // texts cut for good
+
+	// What models' replies cost and would have cost, as in /savings: unmasked - parts + recovery = billed, in tokens
+	// of fresh input.
+	Replies    int64             `json:"replies"`
+	Billed     int64             `json:"billed"`
+	Unmasked   int64             `json:"unmasked"`
+	Saved      int64             `json:"saved"`
+	Recovery   int64             `json:"recovery"`
+	Parts      SavedParts[int64] `json:"parts"`
+	Money      TodayMoney        `json:"money"`
+	NotMasking string            `json:"not_masking,omitempty"` // why the last request to a model was not masked
+}
+
+// TodayMoney is what replies cost in money, output included, without replies that have no price.
+type TodayMoney struct {
+	Billed   json.Number `json:"billed"`
+	Unmasked json.Number `json:"unmasked"`
+	Saved    json.Number `json:"saved"`
+	Recovery json.Number `json:"recovery"`
+	Unpriced int64       `json:"unpriced_requests"`
 }
 
 // Store is what the store holds.

@@ -53,6 +53,7 @@ func (a *App) status(r *http.Request) admin.Status {
 		s.Clients = append(s.Clients, admin.Client(c))
 	}
 	s.Today = newToday(a.metrics.Today())
+	s.Today.NotMasking = a.metrics.NotMasking()
 	s.Store = admin.Store{Driver: cfg.State.Driver, MaxBytes: int64(cfg.State.MaxBytes), TTL: int64(cfg.State.TTL.D() / time.Second)}
 	if cfg.State.Driver == "sqlite" {
 		s.Store.Path = storePath(cfg)
@@ -71,8 +72,13 @@ func newToday(d meter.Day) admin.Today {
 		ModelRequests: d.ModelRequests, MaskedRequests: d.MaskedRequests, MaskedTokens: d.MaskedTokens,
 		ReadBacks: d.ReadBacks, CharsReadBack: d.CharsReadBack, TokensReadBack: int64(history.Tokens(int(d.CharsReadBack))),
 		SentWhole: d.SentWhole, Unrecoverable: d.Unrecoverable,
+		Replies: d.Replies, Billed: d.Billed, Unmasked: d.Unmasked, Saved: d.Unmasked - d.Billed, Recovery: d.Recovery,
+		Parts: admin.SavedParts[int64]{Hub: d.AtHub, Shortened: d.Shortened, Masked: d.Masked, Steps: d.Steps, Cache: d.Cache},
+		Money: admin.TodayMoney{Billed: money(d.Spent), Unmasked: money(d.Spent + d.MoneySaved), Saved: money(d.MoneySaved), Recovery: money(d.MoneyRecovery), Unpriced: d.Unpriced},
 	}
 }
+
+func money(millionths int64) json.Number { return json.Number(meter.Money(millionths).String()) }
 
 const (
 	saveDayEvery = time.Minute

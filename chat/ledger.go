@@ -83,7 +83,7 @@ func (px *Proxy) warnMissingPrices(ctx context.Context, from *provider, u llm.Us
 func fillEntry(e *meter.LedgerEntry, s masking.Result) {
 	e.SentTokens, e.OriginalTokens, e.PreviousTokens = s.ReadTokens, s.OriginalTokens, s.PreviousTokens
 	e.BoundaryMoved, e.CacheState = s.BoundaryMoved, s.CacheState
-	e.NothingMarked, e.Overhead = s.NothingMarked, s.Overhead
+	e.NothingMarked, e.Overhead, e.NotMasking = s.NothingMarked, s.Overhead, s.NotMasking
 	for _, c := range s.Cuts {
 		e.SentTokens -= c.Tokens
 		if recovertool.IsName(c.Tool) {

@@ -23,6 +23,9 @@ func (px *Proxy) recordUsage(ctx context.Context, c *call, from *provider, model
 	if cost, changed := px.recordCost(ctx, c, from, fault.Clip(model), u); changed {
 		attrs = append(attrs, slog.Int64("saved", cost.Saved()), slog.Int64("recovery", cost.Recovery))
 	}
+	if why := c.shrunk.NotMasking; why != "" && c.round == 0 {
+		attrs = append(attrs, slog.String("not_masking", why))
+	}
 	group := "" // the numbers of the first round have no prefix
 	if c.round > 0 {
 		group = "round" + strconv.Itoa(c.round)

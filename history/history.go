@@ -7,7 +7,8 @@
 // replay.go and auto.go (policies that move the window less often, to spare the provider's prompt cache)
 // and failed.go (which results look like errors). placeholder.go and identifiers.go write what replaces a
 // result. prefix.go hashes the beginnings of a conversation; replies.go finds the model's replies and the
-// offered tools, goal.go the goals of calls. conversationcache.go makes reading the next request of a
+// offered tools, goal.go the goals of calls; whynot.go says why nothing is masked, recoverytool.go how large
+// is what reading back adds. conversationcache.go makes reading the next request of a
 // conversation faster.
 //
 // Invariants: no message, block or id is added, removed, moved or changed. Only the text of results is

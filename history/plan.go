@@ -12,8 +12,9 @@ type Plan struct {
 	d          *Dialogue
 	policy     Policy
 	template   template
-	isRolling  bool // the boundary moves at every turn, as in the document
-	masksShort bool // results that do not get shorter are masked too (H2)
+	isRolling  bool    // the boundary moves at every turn, as in the document
+	masksShort bool    // results that do not get shorter are masked too (H2)
+	replay     *replay // nil if nothing was decided
 }
 
 // Cut is a result to mask: store its text, then apply the edits of AppendEdits.
@@ -77,6 +78,7 @@ func (d *Dialogue) Plan(p Policy, c CachePrices, events []Event) *Plan {
 		return plan
 	}
 	b := newReplay(d, p, c.price(), plan.template)
+	plan.replay = b
 	old := groupEvents(events)
 	var cuts []Cut
 	if plan.isRolling {

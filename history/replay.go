@@ -10,10 +10,11 @@ type replay struct {
 	policy Policy
 	price  price
 
-	requestSizes []int // size of the messages of each request, by its turns
-	turnStarts   []int // size of the messages before each turn
-	dueAt        []int // the first request at which each result may be masked
-	gains        []int // bytes that masking each result saves; 0 if it is not due or must stay
+	requestSizes []int          // size of the messages of each request, by its turns
+	turnStarts   []int          // size of the messages before each turn
+	dueAt        []int          // the first request at which each result may be masked
+	gains        []int          // bytes that masking each result saves; 0 if it is not due or must stay
+	last         boundaryChoice // of the last request that was replayed
 
 	// With keep_last_k_per_tool results are not due in the order in which they came.
 	releasedAt []int // the request from which on each result is no longer among the last k of its tool; nil without k
@@ -116,6 +117,7 @@ func (b *replay) advanceTurn(r *replayProgress, cuts []Cut, sweep bool) []Cut {
 		m.rewritten = m.lastSize - b.sizeBeforeMove(r, cuts)
 		m.window = m.lastUnmaskedSize - b.turnStarts[r.turns-b.policy.WindowTurns]
 	}
+	b.last = m
 	// The policy is asked at every request: it keeps its own accounts.
 	if moves := b.movesBoundary(r, m); r.clearable == 0 || !moves && !sweep {
 		return cuts

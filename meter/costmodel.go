@@ -79,7 +79,7 @@ type LedgerEntry struct {
 	NothingMarked  bool // the provider caches only what is marked, and no message is marked
 	Overhead       RecoveryOverhead
 
-	NotCutting string // why nothing was cut from it, for people; "" if something was
+	NotMasking string // why the LLM proxy masked nothing in it, for people; "" if it did
 }
 
 // ToolCut is what was cut from the results of one tool.

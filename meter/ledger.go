@@ -19,9 +19,26 @@ import (
 type Savings struct {
 	Since  time.Time // the start of the process
 	Total  Account
+	Hub    HubSavings    // of the MCP endpoint alone
 	Models []Account     // by tenant, provider and model
 	Tools  []ToolAccount // by tenant, provider, model and tool
 }
+
+// HubSavings is what the MCP endpoint cut from tool results and gave back, whether or not a request of a model was
+// seen that carries them.
+type HubSavings struct {
+	TextsCut, CharsCut       int64
+	ReadBacks, CharsReadBack int64
+}
+
+// charsPerToken is about how many characters of tool results are a token, in tenths.
+const charsPerToken = 34
+
+// TokensCut estimates the tokens of CharsCut.
+func (h HubSavings) TokensCut() int64 { return h.CharsCut * 10 / charsPerToken }
+
+// TokensReadBack estimates the tokens of CharsReadBack.
+func (h HubSavings) TokensReadBack() int64 { return h.CharsReadBack * 10 / charsPerToken }
 
 // Account is what the replies of one model cost a tenant.
 type Account struct {
@@ -41,7 +58,7 @@ type Account struct {
 	MoneyRecovery Money // the part of Spent for reading back
 	MoneyParts    SavedMoney
 
-	NotCutting string // why nothing was cut from the last request; "" if something was
+	NotMasking string // why the LLM proxy masked nothing in the last request; "" if it did
 }
 
 // SavedMoney are the parts of MoneySaved + MoneyRecovery, as in [SavedParts]. Steps has the output's price too.
@@ -105,7 +122,7 @@ type ledger struct {
 
 	mu         sync.Mutex
 	since      time.Time
-	notCutting string // of the last request
+	notMasking string // of the last request
 	models     map[modelKey]*Account
 	tools      map[toolKey]*ToolAccount
 }
@@ -166,8 +183,8 @@ func (m *Meter) Charge(e LedgerEntry) Cost {
 	defer l.mu.Unlock()
 	a := l.account(modelKey{e.Tenant, e.Provider, e.Model})
 	a.merge(reply)
-	if e.SentTokens > 0 {
-		a.NotCutting, l.notCutting = e.NotCutting, e.NotCutting
+	if e.SentTokens > 0 || e.NotMasking != "" {
+		a.NotMasking, l.notMasking = e.NotMasking, e.NotMasking
 	}
 	l.addToTools(&r, reply)
 	return c
@@ -324,10 +341,13 @@ func (l *ledger) toolAccount(r *costModel, name string) *ToolAccount {
 
 // Savings returns the accounts.
 func (m *Meter) Savings() Savings {
+	m.day.mu.Lock()
+	d := m.day.process
+	m.day.mu.Unlock()
 	l := m.ledger
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	s := Savings{Since: l.since, Total: Account{NotCutting: l.notCutting}}
+	s := Savings{Since: l.since, Hub: HubSavings{d.TextsCut, d.CharsCut, d.ReadBacks, d.CharsReadBack}, Total: Account{NotMasking: l.notMasking}}
 	for _, a := range l.models {
 		s.Models = append(s.Models, *a)
 		s.Total.merge(*a)
@@ -342,6 +362,13 @@ func (m *Meter) Savings() Savings {
 		return cmp.Or(cmp.Compare(a.Tenant, b.Tenant), cmp.Compare(a.Provider, b.Provider), cmp.Compare(a.Model, b.Model), cmp.Compare(a.Tool, b.Tool))
 	})
 	return s
+}
+
+// NotMasking is why the LLM proxy masked nothing in the last request; "" if it did, or there was none.
+func (m *Meter) NotMasking() string {
+	m.ledger.mu.Lock()
+	defer m.ledger.mu.Unlock()
+	return m.ledger.notMasking
 }
 
 func (a *Account) merge(b Account) {

@@ -76,6 +76,7 @@ type dayCounter struct {
 	mu      sync.Mutex
 	saved   Day
 	unsaved Day
+	process Day // all days of this process
 }
 
 func newDayCounter(now func() time.Time) *dayCounter {
@@ -96,7 +97,10 @@ func (c *dayCounter) count(add func(*Day)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.startDay()
-	add(&c.unsaved)
+	var d Day
+	add(&d)
+	c.unsaved.Add(d)
+	c.process.Add(d)
 }
 
 // Today is the count of the current day.

@@ -43,7 +43,7 @@ func (m *Masker) Shrink(ctx context.Context, o Request) Result {
 	}
 	hubCuts := m.findHubCuts(ctx, o, dialogue)
 	if isOff := !o.Policy.Enabled && o.NewResults.IsOff(); isOff && len(hubCuts) == 0 && !dialogue.HasReadBack() {
-		return Result{}
+		return Result{NotMasking: "masking is off"}
 	}
 	canRecover := dialogue.OffersRecovery()
 	switch {
@@ -59,6 +59,13 @@ func (m *Masker) Shrink(ctx context.Context, o Request) Result {
 	m.cutOldResults(ctx, o, dialogue, plan, &out)
 	m.newResults.storeAndCut(ctx, o, dialogue, plan, reduced, &out)
 	out.measureForLedger(dialogue)
+	switch {
+	case len(out.Edits) > 0:
+	case len(plan.Cuts)+len(reduced) > 0:
+		out.NotMasking = "the originals cannot be stored"
+	default:
+		out.NotMasking = plan.WhyNot()
+	}
 	out.addHubCuts(dialogue, hubCuts)
 	return out
 }

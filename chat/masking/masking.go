@@ -48,6 +48,8 @@ type Result struct {
 	NothingMarked  bool                   // the provider caches only what is marked, and no message is marked
 	Overhead       meter.RecoveryOverhead // what is in the request only because something was masked
 
+	NotMasking string // why nothing is masked or shortened, for people; "" if something is
+
 	// Place identifies the conversation of the request, and PlaceBefore that of the request before its last tool
 	// turn; zero if there is none.
 	Place, PlaceBefore history.Hash

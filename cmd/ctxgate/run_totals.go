@@ -18,6 +18,7 @@ import (
 type runTotals struct {
 	isKnown                             bool
 	texts, chars, requests, savedTokens float64
+	notMasking                          string // why the last request to a model was not masked
 }
 
 // textReply keeps the body of a reply to this process.
@@ -53,6 +54,9 @@ func (g *runGateway) readTotals(ctx context.Context) runTotals {
 			}
 		}
 	}
+	var status admin.Status
+	_ = json.Unmarshal([]byte(g.get(ctx, statusPath)), &status)
+	t.notMasking = status.Today.NotMasking
 	return t
 }
 
@@ -87,6 +91,11 @@ func (t runTotals) since(before runTotals) string {
 		text := plural(n, "model request")
 		if saved := t.savedTokens - before.savedTokens; saved >= 1 {
 			text += ", about " + thousands(saved) + " input tokens saved"
+		} else if saved <= -1 {
+			text += ", about " + thousands(-saved) + " input tokens more than without ctxgate"
+		}
+		if t.notMasking != "" {
+			text += "; not masking yet: " + printable(t.notMasking)
 		}
 		parts = append(parts, text)
 	}

@@ -20,12 +20,17 @@ ctxgate_llm_input_cost_tokens_total{kind="unmasked",provider="x"} 5000
 ctxgate_llm_input_cost_tokens_total{kind="billed",provider="x"} 3500
 ctxgate_llm_input_cost_tokens_total{kind="recovery",provider="x"} 100
 `)
+	idle, lost := before, before
+	idle.requests, idle.notMasking = 9, "6 tool turns so far, and the results of the last 8 stay whole"
+	lost.requests, lost.savedTokens = 4, -1234
 	for _, tt := range []struct {
 		now, before runTotals
 		want        string
 	}{
 		{after, before, "2 tool results cut by 1,234,400 characters ('ctxgate recover --list' shows them); 1 model request, about 1,500 input tokens saved"},
 		{before, after, "2 tool results cut by 100 characters ('ctxgate recover --list' shows them); 3 model requests"},
+		{idle, before, "no tool result was cut; 6 model requests; not masking yet: 6 tool turns so far, and the results of the last 8 stay whole"},
+		{lost, before, "no tool result was cut; 1 model request, about 1,234 input tokens more than without ctxgate"},
 		{before, before, "no tool result was cut"},
 		{runTotals{}, before, "the gateway has ended; 'ctxgate recover --list' shows what was cut"},
 	} {

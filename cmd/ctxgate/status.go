@@ -33,8 +33,8 @@ func statusCommand() *cobra.Command {
 		Use:   "status",
 		Short: "Show what the running gateway does",
 		Long: `Show the running gateway: its servers with their state, tools, protocol revision, restarts
-and last error; the clients that are connected; what was cut and read back today; the
-size of the store; the open addresses.
+and last error; the clients that are connected; what was cut, read back and saved today,
+in tokens and money; the size of the store; the open addresses.
 
 Exit code 3 means that no gateway runs for this config file.`,
 		Example: `  ctxgate status

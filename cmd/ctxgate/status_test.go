@@ -30,7 +30,9 @@ func TestStatusText(t *testing.T) {
 			{ID: "claude-code", Name: "claude-code", Version: "2.1.197", Transport: "stdio", LastRequest: ago(4 * time.Second), Requests: 1},
 			{Name: "a client with a name that is far too long for a terminal", Version: "1", Transport: "http", LastRequest: ago(70 * time.Minute), Requests: 12345},
 		},
-		Today: admin.Today{Since: ago(14*time.Hour + 30*time.Minute), TextsCut: 38, CharsCut: 1_204_331, TokensCut: 354_215, ModelRequests: 90, MaskedRequests: 34, MaskedTokens: 210_000, ReadBacks: 1, CharsReadBack: 22_410, TokensReadBack: 6591, SentWhole: 2, Unrecoverable: 1},
+		Today: admin.Today{Since: ago(14*time.Hour + 30*time.Minute), TextsCut: 38, CharsCut: 1_204_331, TokensCut: 354_215, ModelRequests: 90, MaskedRequests: 34, MaskedTokens: 210_000, ReadBacks: 1, CharsReadBack: 22_410, TokensReadBack: 6591, SentWhole: 2, Unrecoverable: 1,
+			Replies: 90, Billed: 2_310_000, Unmasked: 3_456_789, Saved: 1_146_789, Recovery: 40_211, Parts: admin.SavedParts[int64]{Hub: 1_200_000, Shortened: 12_000, Masked: 80_000, Cache: -105_000},
+			Money: admin.TodayMoney{Billed: "7.100000", Unmasked: "10.540367", Saved: "3.440367"}, NotMasking: "the provider's cache is warm: masking 4 old results now would cost about 41,000 tokens and save 3,000 a turn"},
 		Store: admin.Store{Driver: "sqlite", Path: "/home/me/.local/share/ctxgate/ctxgate.db", Bytes: 50_593_792, MaxBytes: 1 << 30, Items: 1204},
 	}
 	got := statusText(s, now, style{})
@@ -54,6 +56,11 @@ func TestStatusText(t *testing.T) {
 	}
 	if coloured := statusText(s, now, style{colours: true}); !strings.Contains(coloured, "\x1b[31m✗") || strings.Contains(coloured, "\x1b[31mError") {
 		t.Errorf("got\n%q", coloured)
+	}
+	// Without requests to models there is only an estimate.
+	toolsOnly := statusText(admin.Status{Version: "v1", Today: admin.Today{TextsCut: 1, TokensCut: 12_345}}, now, style{})
+	if !strings.Contains(toolsOnly, "estimate   tools only; ~12,345 tokens not sent into the context,\n") {
+		t.Errorf("got\n%s", toolsOnly)
 	}
 	// An empty gateway, and one whose store is down.
 	empty := statusText(admin.Status{Version: "v1", Store: admin.Store{Driver: "sqlite", Error: "the store cannot be used"}}, now, style{})

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -102,6 +103,7 @@ func statusText(s admin.Status, now time.Time, st style) string {
 	line("  cut        %14s  %12s characters  ~%s tokens", countOf(t.TextsCut, "text"), groupDigits(t.CharsCut), groupDigits(t.TokensCut))
 	line("  masked     %14s  of %s to models, ~%s tokens not sent", countOf(t.MaskedRequests, "request"), groupDigits(t.ModelRequests), groupDigits(t.MaskedTokens))
 	line("  read back  %14s  %12s characters  ~%s tokens", countOf(t.ReadBacks, "time"), groupDigits(t.CharsReadBack), groupDigits(t.TokensReadBack))
+	writeSavings(&b, t)
 	if t.SentWhole > 0 {
 		line("  not cut    %14s  the store did not take the original: see the log", countOf(t.SentWhole, "text"))
 	}
@@ -118,6 +120,62 @@ func statusText(s admin.Status, now time.Time, st style) string {
 		line("  %s", fitStart(s.Store.Path, terminalWidth-2))
 	}
 	return b.String()
+}
+
+// writeSavings writes what was saved today in one line, how it adds up in another, and why nothing is masked yet.
+// Without requests to models it is an estimate.
+func writeSavings(b *strings.Builder, t admin.Today) {
+	switch {
+	case t.Replies > 0:
+		text := fmt.Sprintf("%s of %s tokens (%s)", groupDigits(t.Saved), groupDigits(t.Unmasked), percent(t.Saved, t.Unmasked))
+		if m := t.Money; m.Unmasked != "" && m.Unmasked != "0.000000" {
+			text += fmt.Sprintf(", %s of %s in money", shortMoney(m.Saved), shortMoney(m.Unmasked))
+		}
+		fmt.Fprintln(b, fitColumns("  saved      "+text, terminalWidth))
+		sum := ""
+		for _, part := range []struct {
+			name   string
+			amount int64
+		}{{"cut at the hub", t.Parts.Hub}, {"shortened", t.Parts.Shortened}, {"masked", t.Parts.Masked}, {"price steps", t.Parts.Steps}, {"cache", t.Parts.Cache}, {"read back", -t.Recovery}} {
+			sign := "+ "
+			if part.amount < 0 {
+				sign, part.amount = "- ", -part.amount
+			}
+			if part.amount != 0 {
+				sum += " " + sign + groupDigits(part.amount) + " " + part.name
+			}
+		}
+		for i, text := range wrapWords(strings.TrimPrefix(sum, " + "), terminalWidth-15, 3) {
+			fmt.Fprintf(b, "  %-10s %s %s\n", "", map[bool]string{true: "=", false: " "}[i == 0], text)
+		}
+	case t.TextsCut > 0:
+		fmt.Fprintf(b, "  estimate   tools only; ~%s tokens not sent into the context,\n             each paid for on every later turn\n", groupDigits(t.TokensCut))
+	}
+	if t.NotMasking != "" {
+		for i, text := range wrapWords("not masking yet: "+printable(t.NotMasking), terminalWidth-13, 3) {
+			fmt.Fprintf(b, "  %-10s %s\n", map[bool]string{true: "why"}[i == 0], text)
+		}
+	}
+}
+
+// percent is a share for people.
+func percent(part, whole int64) string {
+	if whole == 0 {
+		return "0 %"
+	}
+	return fmt.Sprintf("%.1f %%", 100*float64(part)/float64(whole))
+}
+
+// shortMoney is an amount with two decimals, or as many as a small one needs.
+func shortMoney(n json.Number) string {
+	amount, err := n.Float64()
+	switch {
+	case err != nil:
+		return string(n)
+	case amount != 0 && amount > -.1 && amount < .1:
+		return strconv.FormatFloat(amount, 'f', 4, 64)
+	}
+	return strconv.FormatFloat(amount, 'f', 2, 64)
 }
 
 // writeServer writes one line about a server, and one about its error if it is not up.
