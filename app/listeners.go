@@ -79,7 +79,7 @@ func (a *App) newMainHandler(cfg config.Config) http.Handler {
 		case "GET " + oauth.CallbackPath:
 			callback.ServeHTTP(w, r)
 		default:
-			if a.chat.Serves(r.URL.Path) {
+			if _, pattern := mux.Handler(r); pattern == "/" && a.chat.Serves(r) { // no provider takes a path of the MCP endpoints
 				llmEndpoints.ServeHTTP(w, r)
 				return
 			}

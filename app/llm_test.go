@@ -39,7 +39,8 @@ func TestLLMEndpoint(t *testing.T) {
 	ask("hush", "/v1/chat/completions", http.StatusOK, `{"from":1}`)
 	ask("hush", "/chat/completions", http.StatusOK, `{"from":1}`)
 	ask("wrong", "/v1/responses", http.StatusUnauthorized, `"code":"invalid_api_key"`)
-	ask("hush", "/v1/nothing", http.StatusNotFound, `"code":"not_found"`)
+	ask("hush", "/v1/embeddings", http.StatusOK, `{"from":1}`)
+	ask("hush", "/openai/x", http.StatusNotFound, `"jsonrpc"`)
 	ask("hush", "/nothing", http.StatusNotFound, `"jsonrpc"`)
 	reload := func(text string) {
 		t.Helper()
@@ -48,6 +49,15 @@ func TestLLMEndpoint(t *testing.T) {
 	}
 	reload(providerOf(t, `{"from":2}`))
 	ask("", "/v1/responses", http.StatusOK, `{"from":2}`)
+	// Paths of the configuration come and go with it, and none takes a path of the gateway's own.
+	reload(providerOf(t, `{"from":3}`) + "paths = ['/openai/*', '/mcp*', '/api/*', '/healthz']\n")
+	ask("", "/openai/x", http.StatusOK, `{"from":3}`)
+	ask("", "/api/x", http.StatusOK, `{"from":3}`)
+	ask("", "/mcp", http.StatusBadRequest, `"jsonrpc"`)
+	ask("", "/api/mcp-gateway/none/rpc", http.StatusBadRequest, `"jsonrpc"`)
+	if status, body := r.do(t, http.MethodGet, r.main+"/healthz", "", ""); status != http.StatusOK || strings.Contains(body, "from") {
+		t.Errorf("/healthz: %d %s", status, body)
+	}
 	reload("")
 	ask("", "/v1/responses", http.StatusNotFound, "model_not_found")
 	r.end(t)

@@ -5,7 +5,8 @@
 // authenticates the client and splits its headers; request.go is the straight line of one request and should
 // be read first; body.go reads compressed bodies; route.go finds the provider by the model's name; retry.go
 // asks providers, again if it may, then their fallbacks; provider.go makes one provider call; relay.go
-// forwards the reply. wires.go lists the wire shapes, catalog.go the models.
+// forwards the reply. wires.go lists the wire shapes, catalog.go the models. passthrough.go forwards the
+// requests that are not conversations: all other paths of the APIs, and those that the configuration names.
 //
 // Package chat/masking decides which tool results are masked or shortened. readback.go and rounds.go let a model
 // read originals back.
@@ -29,12 +30,10 @@ package chat
 import (
 	"net/http"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 
 	"github.com/ctxgate/ctxgate/auth"
-	"github.com/ctxgate/ctxgate/fault"
 	"github.com/ctxgate/ctxgate/front"
 	"github.com/ctxgate/ctxgate/history"
 	"github.com/ctxgate/ctxgate/internal/gencache"
@@ -162,8 +161,8 @@ func (p *activeConfig) providerNamed(name string) *provider {
 	return p.providers[at]
 }
 
-// Serves says whether a path belongs to one of the LLM APIs.
-func (px *Proxy) Serves(path string) bool { return px.wires.serves(path) }
+// Serves says whether a request is for the LLM endpoint, under the current configuration.
+func (px *Proxy) Serves(r *http.Request) bool { return px.active.Load().serves(r) }
 
 // Handler serves the LLM endpoint behind a listener's guard, under the current configuration.
 func (px *Proxy) Handler(guard *front.Guard) http.Handler {
@@ -171,18 +170,13 @@ func (px *Proxy) Handler(guard *front.Guard) http.Handler {
 	mux := http.NewServeMux()
 	for path, e := range px.wires.endpoints {
 		mux.HandleFunc("POST "+path, px.handleEndpoint(p, e))
-		mux.HandleFunc(path, px.allowOnly(http.MethodPost))
 	}
 	for _, version := range px.wires.versions {
 		list := "/" + version + "/models"
 		mux.HandleFunc("GET "+list, px.handleModelList(p))
 		mux.HandleFunc("GET "+list+"/{id...}", px.handleModel(p))
-		mux.HandleFunc(list, px.allowOnly(http.MethodGet))
-		mux.HandleFunc(list+"/{id...}", px.allowOnly(http.MethodGet))
 	}
-	other := func(w http.ResponseWriter, r *http.Request) {
-		px.wires.refuse(w, r, fault.New(fault.NotFound, "there is nothing at this path"))
-	}
+	other := px.handleOther(p)
 	for _, prefix := range px.wires.patternPrefixes() {
 		mux.HandleFunc("POST "+prefix+"{call...}", func(w http.ResponseWriter, r *http.Request) {
 			if e, ok := px.wires.find(r.URL.Path); ok {
@@ -196,17 +190,4 @@ func (px *Proxy) Handler(guard *front.Guard) http.Handler {
 	// The chain of every endpoint except for authentication: here a credential may be the provider's.
 	return front.Wrap(mux, front.RequestID, front.AccessLog, front.Recover(refuse), front.RequireCleanPath(refuse),
 		guard.Protect(refuse), p.authenticated, front.ChargeMemory(px.deps.Budget, refuse), front.LimitBody(p.HTTP))
-}
-
-func (px *Proxy) allowOnly(method string) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		// Codex tries a websocket first. At 426 it uses POST at once; at 405 it tries six more times.
-		if strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
-			w.Header().Set("Upgrade", "HTTP/1.1")
-			px.wires.refuseWith(w, r, http.StatusUpgradeRequired, fault.New(fault.InvalidRequest, "websockets are not served here; send "+method+" requests"))
-			return
-		}
-		w.Header().Set("Allow", method)
-		px.wires.refuseWith(w, r, http.StatusMethodNotAllowed, fault.New(fault.InvalidRequest, "only "+method+" is served here"))
-	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/ctxgate/ctxgate/chat/masking"
 	"github.com/ctxgate/ctxgate/history"
+	"github.com/ctxgate/ctxgate/internal/glob"
 	"github.com/ctxgate/ctxgate/internal/secret"
 	"github.com/ctxgate/ctxgate/internal/unit"
 	"github.com/ctxgate/ctxgate/llm/wires"
@@ -23,7 +24,8 @@ type Config struct {
 	ObservationMasking ObservationMasking `key:"observation_masking"`
 
 	// The LLM providers. Those of kind "openai" serve /v1/chat/completions (also /chat/completions) and
-	// /v1/responses, those of kind "anthropic" serve /v1/messages. If auth_token is set, clients send that
+	// /v1/responses, those of kind "anthropic" serve /v1/messages; all other paths below /v1/ are forwarded
+	// unread. If auth_token is set, clients send that
 	// token as their API key (Authorization or x-api-key); a client whose own key must reach the provider
 	// sends the token as X-Ctxgate-Token. The token is never forwarded. Default: none; with
 	// profile = "agents", Anthropic (https://api.anthropic.com) and OpenAI (https://api.openai.com/v1) with
@@ -91,8 +93,14 @@ type Provider struct {
 	// (Authorization, x-api-key) are forwarded.
 	APIKey secret.Text `key:"api_key"`
 	// The models that the provider serves, with * for any characters; the first provider that matches
-	// serves a request. "*" also matches requests without a model. Default: every model.
+	// serves a request. "*" also matches requests without a model. Default: every model; with paths, none.
 	Models []string `key:"models"`
+	// Further paths that go to this provider, with * for any characters, for clients that use another API
+	// than /v1: "/openai/*" (Azure), "/model/*" (Bedrock). They are sent to the same path at the host of
+	// base_url, with the query. A path that ends like one of the kind's endpoints (Azure's
+	// /openai/deployments/NAME/chat/completions) is masked and accounted as that endpoint; all others are
+	// forwarded unread. Paths that ctxgate serves itself are not affected. Default none.
+	Paths []string `key:"paths"`
 	// Headers sent with every request, in place of the client's headers of the same name; "env:NAME",
 	// "file:PATH", "Bearer env:NAME" and "Bearer ${NAME}" work. Credentials must be written as such
 	// references.
@@ -227,6 +235,11 @@ func (p Provider) validate() []error {
 	}
 	if slices.Contains(p.Models, "") {
 		problems = append(problems, errors.New("models: a name is empty"))
+	}
+	for _, pattern := range p.Paths {
+		if len(pattern) < 2 || pattern[0] != '/' || pattern[1] == '*' || len(pattern) > glob.MaxLength {
+			problems = append(problems, fmt.Errorf("paths: %q does not begin with / and a name, such as /openai/*", pattern))
+		}
 	}
 	if err := p.Price.validate(); err != nil {
 		problems = append(problems, err)

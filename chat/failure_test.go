@@ -27,6 +27,7 @@ var failures = map[string]func(*testing.T){
 	"the connection ends after the":       testProviderDoesNotAnswer,
 	"a reply breaks off":                  testReplyBreaksOff,
 	"the client disconnects":              testClientLeaves,
+	"the client or the provider":          testDisconnectAfterTheLastEvent,
 	"the client is slow":                  testClientIsSlow,
 	"no first byte within":                testProviderIsSilent,
 	"masking panics, or a request cannot": testMaskingPanics,

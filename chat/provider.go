@@ -31,6 +31,7 @@ type provider struct {
 	vendor    llm.Vendor
 	root      string // base URL with version
 	bareRoot  string // base URL, if it has no version; otherwise ""
+	host      string // base URL without path
 	fallbacks []*provider
 	budget    *retryBudget
 	prices    priceList
@@ -39,8 +40,9 @@ type provider struct {
 }
 
 func (px *Proxy) newProvider(entry Provider, c Config, old *activeConfig) *provider {
-	p := &provider{Provider: entry, vendor: px.wires.vendor(string(entry.Kind)), budget: &retryBudget{}, prices: c.newPriceList(entry, entry.BaseURL.Reveal()), transport: px.deps.Transport}
-	p.root, p.bareRoot = apiRoot(entry.BaseURL.Reveal(), p.vendor.Version())
+	base := entry.BaseURL.Reveal()
+	p := &provider{Provider: entry, vendor: px.wires.vendor(string(entry.Kind)), host: apiHost(base), budget: &retryBudget{}, prices: c.newPriceList(entry, base), transport: px.deps.Transport}
+	p.root, p.bareRoot = apiRoot(base, p.vendor.Version())
 	if before := old.providerNamed(entry.Name); before != nil {
 		p.budget = before.budget // a reload does not reset it
 	}
@@ -75,6 +77,15 @@ func (p *provider) rootFor(version string) string {
 	return p.bareRoot + "/" + version
 }
 
+// apiHost is a base URL without its path.
+func apiHost(base string) string {
+	u, err := url.Parse(base)
+	if err != nil {
+		return base
+	}
+	return u.Scheme + "://" + u.Host
+}
+
 // reply is a provider's answer after its first byte, or at its end if it is empty.
 type reply struct {
 	*http.Response
@@ -103,6 +114,11 @@ var (
 func (p *provider) callProvider(ctx context.Context, c *call, own bool) (*reply, error) {
 	sent := &sendProgress{}
 	rep, err := p.callOnce(sent.traceWrites(ctx), c, sent, own)
+	if err != nil {
+		if failed := c.upload.fault(); failed != nil {
+			return nil, failed
+		}
+	}
 	if err != nil && fault.KindOf(err) == fault.Unavailable && sent.mayBeDelivered() {
 		err = fault.Wrap(fault.Unavailable, "the provider had the request and gave no answer: it may have been executed", fmt.Errorf("%w: %w", errUnanswered, err))
 	}
@@ -111,6 +127,9 @@ func (p *provider) callProvider(ctx context.Context, c *call, own bool) (*reply,
 
 func (p *provider) callOnce(ctx context.Context, c *call, sent *sendProgress, own bool) (*reply, error) {
 	target := p.rootFor(c.Version) + c.UpstreamPath
+	if own && c.hostPath != "" {
+		target = p.host + c.hostPath
+	}
 	query := c.query
 	if !own {
 		query = c.eventsParam()
@@ -119,13 +138,18 @@ func (p *provider) callOnce(ctx context.Context, c *call, sent *sendProgress, ow
 		target += "?" + query
 	}
 	return p.roundTrip(ctx, p.FirstByteTimeout.D(), func(ctx context.Context) (*http.Request, error) {
-		req, err := http.NewRequestWithContext(ctx, http.MethodPost, target, http.NoBody)
+		req, err := http.NewRequestWithContext(ctx, c.method, target, http.NoBody)
 		if err != nil {
 			return nil, err
 		}
-		req.ContentLength = int64(jsonscan.SplicedLen(c.body, c.edits))
-		req.GetBody = func() (io.ReadCloser, error) { return c.sentBody(sent), nil } // called only while the call waits for its answer
-		req.Body = c.sentBody(sent)
+		switch {
+		case c.upload != nil:
+			req.ContentLength, req.Body, req.GetBody = c.upload.size, io.NopCloser(c.upload), nil
+		case len(c.body) > 0:
+			req.ContentLength = int64(jsonscan.SplicedLen(c.body, c.edits))
+			req.GetBody = func() (io.ReadCloser, error) { return c.sentBody(sent), nil } // called only while the call waits for its answer
+			req.Body = c.sentBody(sent)
+		}
 		if own {
 			req.Header = c.header.Clone()
 			p.setCredentials(req.Header, c.clientKeys)

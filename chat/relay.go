@@ -29,7 +29,8 @@ func brokenResultLabel(err error) string {
 // droppedHeaders of a reply are about the provider's site, not about the reply.
 var droppedHeaders = map[string]bool{"Content-Length": true, "Set-Cookie": true, "Strict-Transport-Security": true, "Alt-Svc": true}
 
-// relayReply forwards the reply: each piece is written and flushed before the next is read.
+// relayReply forwards the reply: each piece is written and flushed before the next is read. A connection that
+// ends after the last event of a stream is no failure: clients disconnect then.
 func (px *Proxy) relayReply(ctx context.Context, w http.ResponseWriter, c *call, rep *reply, watch *observer) error {
 	px.writeReplyHeader(ctx, w, rep)
 	out := &clientWriter{w: w, control: http.NewResponseController(w), cfg: c.plan.HTTP}
@@ -37,12 +38,15 @@ func (px *Proxy) relayReply(ctx context.Context, w http.ResponseWriter, c *call,
 		piece, err := rep.nextPiece()
 		if len(piece) > 0 {
 			if err := out.writePiece(piece); err != nil {
+				if watch.hasEnded() {
+					return nil
+				}
 				return fmt.Errorf("%w: %w", errReplyStarted, fault.Wrap(fault.Canceled, "the client does not read", err))
 			}
 			watch.write(piece)
 		}
 		switch {
-		case errors.Is(err, io.EOF):
+		case errors.Is(err, io.EOF), err != nil && watch.hasEnded():
 			return nil
 		case err != nil:
 			return fmt.Errorf("%w: %w", errReplyStarted, err)

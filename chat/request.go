@@ -24,11 +24,14 @@ type call struct {
 	plan           *activeConfig
 	caller         auth.Caller
 	model          string
+	method         string
 	query          string           // as the client sent it, without credentials
+	hostPath       string           // the path at the host of routed; "": UpstreamPath after its version
 	header         http.Header      // forwarded to every provider
 	clientKeys     http.Header      // the client's own credentials
 	memory         *membudget.Scope // charged for what the request holds
 	body           []byte
+	upload         *upload           // the body, if it is forwarded unread; nil: body
 	edits          []jsonscan.Edit   // applied to body when it is sent
 	dialogue       *history.Dialogue // nil if it cannot be read or is not needed
 	shrunk         masking.Result    // what the shrinker did
@@ -45,43 +48,50 @@ type call struct {
 // handleEndpoint serves the requests of one path.
 func (px *Proxy) handleEndpoint(p *activeConfig, e endpoint) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		done := px.deps.Meter.StartLLMRequest()
-		c := &call{endpoint: e, plan: p, started: time.Now()}
-		result := "internal" // if it panics
-		defer func() {
-			name := ""
-			if c.lastAsked != nil {
-				name = c.lastAsked.Name
-				front.AddLogAttrs(r.Context(), slog.String("provider", name), slog.String("model", fault.Clip(c.model)), slog.Int("tries", c.attempts))
-			}
-			done(name, result)
-		}()
-		var err error
-		result, err = px.serveRequest(w, r, c)
-		switch {
-		case errors.Is(err, errReplyStarted):
-			front.AddLogAttrs(r.Context(), slog.String("fault", result), slog.String("error", fault.Clip(err.Error())))
-			panic(http.ErrAbortHandler) // half a reply must not look whole
-		case err != nil:
-			px.wires.refuse(w, r, err)
-		}
+		px.serveCall(w, r, &call{endpoint: e, plan: p}, px.serveRequest)
 	}
 }
 
-// serveRequest handles one request: read it, find its provider, shrink it, ask the provider, relay the reply.
-// It returns the label of the metric. An error other than errReplyStarted means that nothing was answered yet.
-func (px *Proxy) serveRequest(w http.ResponseWriter, r *http.Request, c *call) (result string, err error) {
+// serveCall counts and logs a request and answers it if serve fails. serve returns the label of the metric, ""
+// for the kind of its error. An error other than errReplyStarted means that nothing was answered yet.
+func (px *Proxy) serveCall(w http.ResponseWriter, r *http.Request, c *call, serve func(http.ResponseWriter, *http.Request, *call) (string, error)) {
+	done := px.deps.Meter.StartLLMRequest()
+	c.method, c.started = r.Method, time.Now()
+	result := "internal" // if it panics
 	defer func() {
-		if err != nil && result == "" {
-			result = fault.KindOf(err).String()
+		name := ""
+		if c.lastAsked != nil {
+			name = c.lastAsked.Name
+			front.AddLogAttrs(r.Context(), slog.String("provider", name), slog.String("model", fault.Clip(c.model)), slog.Int("tries", c.attempts))
 		}
+		done(name, result)
 	}()
-	ctx := r.Context()
+	label, err := serve(w, r, c)
+	if result = label; result == "" {
+		result = fault.KindOf(err).String()
+	}
+	switch {
+	case errors.Is(err, errReplyStarted):
+		front.AddLogAttrs(r.Context(), slog.String("fault", result), slog.String("error", fault.Clip(err.Error())))
+		panic(http.ErrAbortHandler) // half a reply must not look whole
+	case err != nil:
+		px.wires.refuse(w, r, err)
+	}
+}
+
+// admitCall finds the caller of a request and admits it. The caller of admitCall must call release.
+func (px *Proxy) admitCall(ctx context.Context, c *call) (release func(), err error) {
 	c.memory = membudget.FromContext(ctx)
 	if c.caller, err = auth.CallerFrom(ctx); err != nil {
-		return "", err
+		return nil, err
 	}
-	leave, err := px.admit(ctx, c.plan, c.caller)
+	return px.admit(ctx, c.plan, c.caller)
+}
+
+// serveRequest handles one request: read it, find its provider, shrink it, ask the provider, relay the reply.
+func (px *Proxy) serveRequest(w http.ResponseWriter, r *http.Request, c *call) (string, error) {
+	ctx := r.Context()
+	leave, err := px.admitCall(ctx, c)
 	if err != nil {
 		return "", err
 	}
@@ -153,10 +163,13 @@ func (px *Proxy) readRequest(w http.ResponseWriter, r *http.Request, c *call) (e
 		return err
 	}
 	c.header, c.clientKeys, c.query = c.plan.splitCredentials(r, c.codec.Wire().Vendor)
-	if c.routed, err = c.plan.findProvider(APIKind(c.codec.Wire().Vendor.Kind()), c.model); err == nil {
-		c.candidates = append([]*provider{c.routed}, c.routed.fallbacks...)
+	if c.routed == nil {
+		if c.routed, err = c.plan.findProvider(APIKind(c.codec.Wire().Vendor.Kind()), c.model); err != nil {
+			return err
+		}
 	}
-	return err
+	c.candidates = append([]*provider{c.routed}, c.routed.fallbacks...)
+	return nil
 }
 
 // relayAndCharge relays the reply and records its cost.

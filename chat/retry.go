@@ -66,7 +66,10 @@ func (px *Proxy) askWithRetries(ctx context.Context, c *call, p *provider, own b
 	for n := 0; ; n++ {
 		c.attempts++
 		rep, err := p.callProvider(ctx, c, own)
-		wait, again := p.shouldRetry(n, rep, err, c.allowsRepeat())
+		wait, again := time.Duration(0), false
+		if !c.upload.hasBegun() {
+			wait, again = p.shouldRetry(n, rep, err, c.allowsRepeat())
+		}
 		switch {
 		case err == nil && !again:
 			return rep, nil
@@ -87,9 +90,9 @@ func (px *Proxy) askWithRetries(ctx context.Context, c *call, p *provider, own b
 	}
 }
 
-// allowsRepeat says whether the client allows its request to be executed twice.
+// allowsRepeat says whether a request may be executed twice: the client allows it, or it changes nothing.
 func (c *call) allowsRepeat() bool {
-	return c.header.Get("Idempotency-Key") != "" || c.header.Get("X-Idempotency-Key") != ""
+	return c.method == http.MethodGet || c.method == http.MethodHead || c.header.Get("Idempotency-Key") != "" || c.header.Get("X-Idempotency-Key") != ""
 }
 
 // shouldRetry says whether to send a request again after n retries, and after which wait. A request that was

@@ -108,8 +108,14 @@ func (p *activeConfig) findProvider(kind APIKind, model string) (*provider, erro
 	return nil, fault.New(fault.UnknownHandle, "no provider of kind "+string(kind)+" serves the model "+strconv.Quote(fault.Clip(model)))
 }
 
+// servesEveryModel says whether a provider also serves requests that name no model. One that names paths
+// serves only those, unless it names models too.
+func (p *provider) servesEveryModel() bool {
+	return len(p.Models) == 0 && len(p.Paths) == 0 || slices.Contains(p.Models, "*")
+}
+
 func (p *provider) servesModel(model string) bool {
-	if len(p.Models) == 0 || slices.Contains(p.Models, "*") {
+	if p.servesEveryModel() {
 		return true
 	}
 	return model != "" && slices.ContainsFunc(p.Models, func(pattern string) bool { return glob.New(pattern).Match(model) })

@@ -37,7 +37,12 @@ func (px *Proxy) recordUsage(ctx context.Context, c *call, from *provider, model
 type observer struct {
 	scanner *llm.UsageScanner
 	events  *sse.Scanner // nil: the reply is one document
+	start   []byte       // of the current event's data
+	ended   bool         // the event came that ends the reply
 }
+
+// doneData is the last event of OpenAI's chat completions. It is no JSON.
+const doneData = "[DONE]"
 
 // newObserver is nil for a reply that cannot be read, or says nothing of its usage.
 func newObserver(e endpoint, resp *http.Response) *observer {
@@ -65,11 +70,17 @@ func (o *observer) write(p []byte) {
 		switch {
 		case token == sse.EndEvent:
 			o.scanner.EndDocument()
+			o.ended = o.ended || o.scanner.HasEnded() || string(o.start) == doneData
+			o.start = o.start[:0]
 		case token == sse.Value && o.events.Field() == sse.DataField:
 			o.scanner.Write(value)
+			o.start = append(o.start, value[:min(len(value), len(doneData)+1-len(o.start))]...)
 		}
 	}
 }
+
+// hasEnded says whether a streamed reply has nothing more to say: whoever disconnects then lost nothing.
+func (o *observer) hasEnded() bool { return o != nil && o.ended }
 
 // usage is what the reply has said of its cost so far, and the model that it names; false where it has
 // said nothing.

@@ -87,7 +87,7 @@ func remoteHost(address string) string {
 func ReadBody(w http.ResponseWriter, r *http.Request, most int64) ([]byte, error) {
 	body, err := readbody.ReadUntrusted(r.Body, r.ContentLength, most, membudget.FromContext(r.Context()))
 	if err != nil {
-		return nil, bodyFault(err)
+		return nil, BodyFault(err)
 	}
 	ClearBodyDeadline(w)
 	return body, nil
@@ -110,7 +110,7 @@ func ReadBodyWithToken(w http.ResponseWriter, r *http.Request, most int64, authn
 		return head[:n], nil
 	}
 	if err != nil {
-		return nil, bodyFault(err)
+		return nil, BodyFault(err)
 	}
 	caller, err := authn.FindToken(head)
 	if err != nil {
@@ -122,15 +122,15 @@ func ReadBodyWithToken(w http.ResponseWriter, r *http.Request, most int64, authn
 	}
 	body, err := readbody.ReadUntrusted(io.MultiReader(bytes.NewReader(head), r.Body), r.ContentLength, most, scope)
 	if err != nil {
-		return nil, bodyFault(err)
+		return nil, BodyFault(err)
 	}
 	scope.Free(maxUnauthenticated)
 	ClearBodyDeadline(w)
 	return body, nil
 }
 
-// bodyFault classifies an error while reading a body.
-func bodyFault(err error) error {
+// BodyFault classifies an error while reading a body.
+func BodyFault(err error) error {
 	var tooLarge *http.MaxBytesError
 	var known *fault.Error
 	switch {

@@ -55,6 +55,10 @@ type Wire struct {
 
 	ReplyIsItems bool // one reply of the model may be several messages
 
+	// LastEvents are the types of the events that end a streamed reply, beside [DONE] and Usage.Finish. A
+	// client may disconnect after one.
+	LastEvents []string
+
 	// ToolLists are the members of an element of the request's tools that list tools; nil: the elements are
 	// the tools.
 	ToolLists []string

@@ -30,14 +30,17 @@ type UsageKeys struct {
 	Long          []string // the part cached for an hour, in the details
 	InputIsFresh  bool     // cached and created input are not part of the input
 	InList        bool     // a stream may be a list of replies; the last counts in it are those of all
+	Finish        string   // the member of an element of the reply's list that is set in its last event
 }
 
 // UsageScanner reads the usage of a reply while it is forwarded. It buffers a few values, never the reply.
 type UsageScanner struct {
 	keys   UsageKeys
+	last   []string // types of the events that end a reply
 	values valueScanner
 	model  string
 	found  bool
+	ended  bool
 
 	// The counts as the shape reports them. A stream reports some at its start and some at its end; the
 	// last one counts.
@@ -49,7 +52,7 @@ const maxMoreCounts = 2
 
 // NewUsageScanner returns a scanner for replies of a wire shape.
 func NewUsageScanner(w *Wire) *UsageScanner {
-	u := &UsageScanner{keys: w.Usage}
+	u := &UsageScanner{keys: w.Usage, last: w.LastEvents}
 	u.values.names = &u.keys
 	return u
 }
@@ -62,6 +65,8 @@ func (u *UsageScanner) EndDocument() {
 	if name := jsonscan.DecodeString(bytes.TrimSpace(u.values.model)); name != "" {
 		u.model = name
 	}
+	kind, finish := jsonscan.DecodeString(bytes.TrimSpace(u.values.kind)), jsonscan.DecodeString(bytes.TrimSpace(u.values.finish))
+	u.ended = u.ended || slices.Contains(u.last, kind) || finish != ""
 	if fields, err := jsonscan.FieldsOf(u.values.usage); err == nil && len(fields.All()) > 0 {
 		u.found = true
 		u.addCounts(fields)
@@ -71,6 +76,9 @@ func (u *UsageScanner) EndDocument() {
 
 // Model is the model that the reply names; "" if none.
 func (u *UsageScanner) Model() string { return u.model }
+
+// HasEnded says whether an event came that ends the reply.
+func (u *UsageScanner) HasEnded() bool { return u.ended }
 
 // Usage is the usage reported so far; false if none was.
 func (u *UsageScanner) Usage() (Usage, bool) {
@@ -117,17 +125,18 @@ func readCount(into *int64, keys []string, places ...jsonscan.Fields) {
 }
 
 const (
-	maxValueDepth = 2        // nesting depth of the buffered values
+	maxValueDepth = 3        // nesting depth of the buffered values
 	maxValueBytes = 16 << 10 // size limit of a buffered value
 	maxKeyBytes   = 16       // no relevant key is longer
 )
 
-// valueScanner reads a JSON document in chunks and buffers two of its values: the model and the usage, at the
-// top or one level down in "message" or "response", or in the elements of a list. It validates nothing: the values are parsed strictly
-// afterwards.
+// valueScanner reads a JSON document in chunks and buffers some of its values: its type at the top, the model
+// and the usage, at the top or one level down in "message" or "response", or in the elements of a list, and why a
+// candidate ended. It validates nothing: the values are parsed strictly afterwards.
 type valueScanner struct {
-	names        *UsageKeys
-	model, usage []byte
+	names              *UsageKeys
+	kind, model, usage []byte
+	finish             []byte // in an element of a list at the top
 
 	depth             int
 	isObject          [maxValueDepth + 1]bool
@@ -197,6 +206,12 @@ var usageParents = []string{"message", "response"}
 
 // valueOfKey is the buffer for the value of the last key; nil if it is not needed.
 func (v *valueScanner) valueOfKey() *[]byte {
+	if v.depth == 3 {
+		if v.names.Finish != "" && string(v.keys[3]) == v.names.Finish && v.isObject[1] && !v.isObject[2] {
+			return &v.finish
+		}
+		return nil
+	}
 	inList := v.names.InList && !v.isObject[1]
 	if v.depth == 2 && !inList && !slices.Contains(usageParents, string(v.keys[1])) {
 		return nil
@@ -206,6 +221,10 @@ func (v *valueScanner) valueOfKey() *[]byte {
 		return &v.model
 	case v.names.Object:
 		return &v.usage
+	case "type":
+		if v.depth == 1 {
+			return &v.kind
+		}
 	}
 	return nil
 }

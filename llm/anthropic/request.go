@@ -21,6 +21,7 @@ var wire = llm.Wire{
 	},
 	MessagesKey: "messages",
 	RequestKeys: llm.RequestKeys, PromptKeys: llm.PromptKeys,
+	LastEvents:      []string{"message_stop", "error"},
 	MarkedCacheOnly: true,
 	OfferFirst:      true,
 	Usage: llm.UsageKeys{

@@ -12,14 +12,19 @@ import (
 // Vendor is Anthropic's API.
 type Vendor struct{}
 
-const versionHeader = "Anthropic-Version" // sent only by clients of this API
+// Headers that only clients of this API send.
+const (
+	versionHeader = "Anthropic-Version"
+	keyHeader     = "X-Api-Key"
+)
 
 // Kind implements [llm.Vendor].
 func (Vendor) Kind() string { return "anthropic" }
 
 // Claims implements [llm.Vendor].
 func (Vendor) Claims(r *http.Request) bool {
-	return strings.HasPrefix(r.URL.Path, "/v1/messages") || r.Header.Get(versionHeader) != ""
+	return strings.HasPrefix(r.URL.Path, "/v1/messages") || r.Header.Get(versionHeader) != "" ||
+		r.Header.Get(keyHeader) != "" && r.Header.Get("Authorization") == ""
 }
 
 // Version implements [llm.Vendor].
@@ -29,7 +34,7 @@ func (Vendor) Version() string { return "v1" }
 func (Vendor) KeyParam() string { return "" }
 
 // SetKey implements [llm.Vendor].
-func (Vendor) SetKey(h http.Header, key string) { h.Set("X-Api-Key", key) }
+func (Vendor) SetKey(h http.Header, key string) { h.Set(keyHeader, key) }
 
 // AppendError implements [llm.Vendor].
 func (Vendor) AppendError(dst []byte, _ int, kind fault.Kind, text string) []byte {

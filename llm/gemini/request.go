@@ -34,7 +34,7 @@ var wire = llm.Wire{
 		Model: "modelVersion", Object: "usageMetadata",
 		Input: "promptTokenCount", MoreInput: []string{"toolUsePromptTokenCount"},
 		Output: "candidatesTokenCount", MoreOutput: []string{"thoughtsTokenCount"},
-		Cached: []string{"cachedContentTokenCount"}, InList: true,
+		Cached: []string{"cachedContentTokenCount"}, InList: true, Finish: "finishReason",
 	},
 }
 
