@@ -5,12 +5,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
-	"slices"
 	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
 
+	"github.com/ctxgate/ctxgate/internal/testkit/edittest"
 	"github.com/ctxgate/ctxgate/internal/textedit"
 )
 
@@ -267,29 +267,8 @@ func read(t *rapid.T, src []byte) any {
 	return model
 }
 
-// paths lists the paths of a model's objects and arrays members.
-func paths(model any, at []string) [][]string {
-	var out [][]string
-	switch node := model.(type) {
-	case map[string]any:
-		for k, v := range node {
-			p := append(slices.Clone(at), k)
-			out = append(append(out, p), paths(v, p)...)
-		}
-	case []any:
-		for i, v := range node {
-			p := append(slices.Clone(at), fmt.Sprint(i))
-			out = append(append(out, p), paths(v, p)...)
-		}
-	}
-	slices.SortFunc(out, slices.Compare)
-	return out
-}
-
-// The edited document, read by another reader, is the old one with the change; and what is left of the old
-// bytes is in the new ones, in order.
-func TestEditsOfAnyDocument(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+var anyEdit = edittest.Editor[*Doc]{
+	Generate: func(t *rapid.T) []byte {
 		g := &docGen{t: t}
 		g.extra()
 		model := any(g.object(0))
@@ -297,51 +276,14 @@ func TestEditsOfAnyDocument(t *testing.T) {
 		if got := read(t, g.out); !reflect.DeepEqual(got, model) {
 			t.Fatalf("the test's readers disagree on\n%s", g.out)
 		}
-		d, err := Parse(g.out, JSONC)
-		if err != nil {
-			t.Fatalf("%v in\n%s", err, g.out)
-		}
-		if !bytes.Equal(d.Bytes(), g.out) {
-			t.Fatal("an unedited document changed")
-		}
-		all := paths(model, nil)
-		for range rapid.IntRange(1, 4).Draw(t, "edits") {
-			before := d.Bytes()
-			if len(all) > 0 && rapid.Bool().Draw(t, "delete") {
-				p := rapid.SampledFrom(all).Draw(t, "path")
-				if !d.Has(p...) {
-					continue
-				}
-				if err := d.Delete(p...); err != nil {
-					t.Fatalf("delete %q: %v in\n%s", p, err, before)
-				}
-				model, _ = textedit.DeleteIn(model, p)
-				checkSubsequence(t, d.Bytes(), before)
-			} else {
-				p := []string{"new", "entry"}
-				if len(all) > 0 {
-					p = append(slices.Clone(rapid.SampledFrom(all).Draw(t, "path")), "new")
-				}
-				if parent, _ := d.find(p[:len(p)-1]); parent == nil {
-					p = []string{"new"}
-				} else if l, ok := listOf(parent); !ok || !l.isObject {
-					p = []string{"new"}
-				}
-				had := d.Has(p...)
-				if err := d.Set(textedit.Object{{Key: "c", Value: "x"}, {Key: "a", Value: []string{"1", "2"}}}, p...); err != nil {
-					t.Fatalf("set %q: %v in\n%s", p, err, before)
-				}
-				model, _ = textedit.SetIn(model, p, map[string]any{"c": "x", "a": []any{"1", "2"}})
-				if !had {
-					checkSubsequence(t, before, d.Bytes())
-				}
-			}
-			if got := read(t, d.Bytes()); !reflect.DeepEqual(got, model) {
-				t.Fatalf("before\n%s\nafter\n%s\nreads as %v\nwant %v", before, d.Bytes(), got, model)
-			}
-		}
-	})
+		return g.out
+	},
+	Parse: func(src []byte) (*Doc, error) { return Parse(src, JSONC) },
+	Read:  read,
 }
+
+func TestEditsOfAnyDocument(t *testing.T)          { anyEdit.CheckEdits(t) }
+func TestDeleteThenCopyOfAnyDocument(t *testing.T) { anyEdit.CheckDeleteThenCopy(t) }
 
 // What one edit adds, the other removes, byte for byte, in a document without comments at that place.
 func TestAddThenDeleteGivesTheOldBytes(t *testing.T) {
@@ -362,52 +304,6 @@ func TestAddThenDeleteGivesTheOldBytes(t *testing.T) {
 		if got := string(d.Bytes()); got != in {
 			t.Errorf("got %q, want %q", got, in)
 		}
-	}
-}
-
-// What was deleted and is copied from the old document is there again.
-func TestDeleteThenCopyOfAnyDocument(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		g := &docGen{t: t}
-		g.object(0)
-		model := read(t, g.out)
-		old, err := Parse(g.out, JSONC)
-		if err != nil {
-			t.Fatal(err)
-		}
-		all := slices.DeleteFunc(paths(model, nil), func(p []string) bool {
-			return slices.ContainsFunc(p, func(key string) bool { return len(key) == 1 }) // in lists
-		})
-		if len(all) == 0 {
-			return
-		}
-		p := rapid.SampledFrom(all).Draw(t, "path")
-		d, _ := Parse(g.out, JSONC)
-		if err := d.Delete(p...); err != nil {
-			t.Fatal(err)
-		}
-		if err := d.Copy(old, p...); err != nil {
-			t.Fatalf("%q: %v in\n%s\nfrom\n%s", p, err, d.Bytes(), g.out)
-		}
-		if got := read(t, d.Bytes()); !reflect.DeepEqual(got, model) {
-			t.Fatalf("%q: before\n%s\nafter\n%s", p, g.out, d.Bytes())
-		}
-	})
-}
-
-// checkSubsequence fails unless the bytes of short, without white space, occur in long in this order.
-func checkSubsequence(t *rapid.T, short, long []byte) {
-	i := 0
-	for _, c := range long {
-		for i < len(short) && strings.IndexByte(" \t\r\n", short[i]) >= 0 {
-			i++
-		}
-		if i < len(short) && short[i] == c {
-			i++
-		}
-	}
-	if len(bytes.TrimSpace(short[min(i, len(short)):])) > 0 {
-		t.Fatalf("bytes were lost or changed; only in the one:\n%s\nthe other:\n%s", short, long)
 	}
 }
 

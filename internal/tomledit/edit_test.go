@@ -11,6 +11,7 @@ import (
 	"github.com/BurntSushi/toml"
 	"pgregory.net/rapid"
 
+	"github.com/ctxgate/ctxgate/internal/testkit/edittest"
 	"github.com/ctxgate/ctxgate/internal/textedit"
 )
 
@@ -238,117 +239,26 @@ func lists(v any) any {
 	return v
 }
 
-func paths(model any, at []string) [][]string {
-	var out [][]string
-	switch node := model.(type) {
-	case map[string]any:
-		for k, v := range node {
-			p := append(slices.Clone(at), k)
-			out = append(append(out, p), paths(v, p)...)
-		}
-	case []any:
-		for i, v := range node {
-			p := append(slices.Clone(at), fmt.Sprint(i))
-			out = append(append(out, p), paths(v, p)...)
-		}
-	}
-	slices.SortFunc(out, slices.Compare)
-	return out
-}
-
-// The edited document, read by another parser, is the old one with the change; and the old bytes are in the new ones,
-// in order.
-func TestEditsOfAnyDocument(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+var anyEdit = edittest.Editor[*Doc]{
+	Generate: func(t *rapid.T) []byte {
 		g := &docGen{t: t}
 		g.document()
-		d, err := Parse(g.out)
-		if err != nil {
-			t.Fatalf("%v in\n%s", err, g.out)
+		return g.out
+	},
+	Parse:  Parse,
+	Read:   readOther,
+	Normal: withoutEmpty,
+	SetPath: func(t *rapid.T, d *Doc, i int) []string {
+		table := rapid.SampledFrom([]string{"t0", "t1", "t9", "r0"}).Draw(t, "table")
+		if v, _, _ := d.Value(table); v != nil && reflect.TypeOf(v).Kind() != reflect.Map {
+			table = "t9"
 		}
-		if !bytes.Equal(d.Bytes(), g.out) {
-			t.Fatal("an unedited document changed")
-		}
-		for i := range rapid.IntRange(1, 3).Draw(t, "edits") {
-			before := d.Bytes()
-			model := readOther(t, before)
-			all := paths(model, nil)
-			var want any
-			if len(all) > 0 && rapid.Bool().Draw(t, "delete") {
-				p := rapid.SampledFrom(all).Draw(t, "path")
-				if err := d.Delete(p...); err != nil {
-					t.Fatalf("delete %q: %v in\n%s", p, err, before)
-				}
-				want, _ = textedit.DeleteIn(model, p)
-				checkSubsequence(t, d.Bytes(), before)
-			} else {
-				p := []string{g.pick("t0", "t1", "t9", "r0"), fmt.Sprint("new", i)}
-				var value any = textedit.Object{{Key: "c", Value: "x"}, {Key: "a", Value: []string{"1"}}}
-				if g.pick("", "key") != "" {
-					value = "v"
-				}
-				err := d.Set(value, p...)
-				if err != nil {
-					if parent, _, _ := d.Value(p[0]); parent == nil || reflect.TypeOf(parent).Kind() == reflect.Map {
-						t.Fatalf("set %q: %v in\n%s", p, err, before)
-					}
-					continue
-				}
-				want, _ = textedit.SetIn(model, p, textedit.Plain(value))
-				checkSubsequence(t, before, d.Bytes())
-			}
-			if got := readOther(t, d.Bytes()); !reflect.DeepEqual(got, withoutEmpty(want)) {
-				t.Fatalf("before\n%s\nafter\n%s\nreads as %v\nwant %v", before, d.Bytes(), got, want)
-			}
-		}
-	})
+		return []string{table, fmt.Sprint("new", i)}
+	},
 }
 
-// What was deleted and is copied from the old document is there again.
-func TestDeleteThenCopyOfAnyDocument(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		g := &docGen{t: t}
-		g.document()
-		old, err := Parse(g.out)
-		if err != nil {
-			t.Fatal(err)
-		}
-		model := readOther(t, g.out)
-		all := slices.DeleteFunc(paths(model, nil), func(p []string) bool {
-			return slices.ContainsFunc(p, func(key string) bool { return len(key) == 1 }) // in lists
-		})
-		if len(all) == 0 {
-			return
-		}
-		p := rapid.SampledFrom(all).Draw(t, "path")
-		d, _ := Parse(g.out)
-		if err := d.Delete(p...); err != nil {
-			t.Fatal(err)
-		}
-		if err := d.Copy(old, p...); err != nil {
-			t.Fatalf("%q: %v in\n%s\nfrom\n%s", p, err, d.Bytes(), g.out)
-		}
-		if got := readOther(t, d.Bytes()); !reflect.DeepEqual(got, model) {
-			t.Fatalf("%q: before\n%s\nafter\n%s", p, g.out, d.Bytes())
-		}
-	})
-}
-
-// checkSubsequence fails unless the bytes of short, without white space, occur in long in this order.
-func checkSubsequence(t *rapid.T, short, long []byte) {
-	i := 0
-	for _, c := range long {
-		for i < len(short) && strings.IndexByte(" \t\r\n", short[i]) >= 0 {
-			i++
-		}
-		if i < len(short) && short[i] == c {
-			i++
-		}
-	}
-	if len(bytes.TrimSpace(short[min(i, len(short)):])) > 0 {
-		t.Fatalf("bytes were lost or changed; only in the one:\n%s\nthe other:\n%s", short, long)
-	}
-}
+func TestEditsOfAnyDocument(t *testing.T)          { anyEdit.CheckEdits(t) }
+func TestDeleteThenCopyOfAnyDocument(t *testing.T) { anyEdit.CheckDeleteThenCopy(t) }
 
 // An entry that is added and removed again leaves the document as it was.
 func TestAddThenDeleteGivesTheOldBytes(t *testing.T) {

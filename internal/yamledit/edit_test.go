@@ -3,7 +3,6 @@ package yamledit
 import (
 	"bytes"
 	"fmt"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -11,6 +10,7 @@ import (
 	"github.com/goccy/go-yaml"
 	"pgregory.net/rapid"
 
+	"github.com/ctxgate/ctxgate/internal/testkit/edittest"
 	"github.com/ctxgate/ctxgate/internal/textedit"
 )
 
@@ -262,118 +262,24 @@ func numbers(v any) any {
 	return v
 }
 
-func paths(model any, at []string) [][]string {
-	var out [][]string
-	switch node := model.(type) {
-	case map[string]any:
-		for k, v := range node {
-			p := append(slices.Clone(at), k)
-			out = append(append(out, p), paths(v, p)...)
-		}
-	case []any:
-		for i, v := range node {
-			p := append(slices.Clone(at), fmt.Sprint(i))
-			out = append(append(out, p), paths(v, p)...)
-		}
-	}
-	slices.SortFunc(out, slices.Compare)
-	return out
-}
-
-// The edited document, read by another parser, is the old one with the change; and the old bytes are in the new ones,
-// in order.
-func TestEditsOfAnyDocument(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+var anyEdit = edittest.Editor[*Doc]{
+	Generate: func(t *rapid.T) []byte {
 		g := &docGen{t: t}
 		g.document()
-		d, err := Parse(g.out)
-		if err != nil {
-			t.Skip(err) // the generator may write plain scalars that a flow list does not allow; rapid fails if most are skipped
-		}
-		if !bytes.Equal(d.Bytes(), g.out) {
-			t.Fatal("an unedited document changed")
-		}
-		for i := range rapid.IntRange(1, 3).Draw(t, "edits") {
-			before := d.Bytes()
-			model, _, _ := d.Value()
-			model = numbers(model)
-			all := paths(model, nil)
-			var want any
-			if len(all) > 0 && rapid.Bool().Draw(t, "delete") {
-				p := rapid.SampledFrom(all).Draw(t, "path")
-				if err := d.Delete(p...); err != nil {
-					t.Fatalf("delete %q: %v in\n%s", p, err, before)
-				}
-				want, _ = textedit.DeleteIn(model, p)
-			} else {
-				p := []string{fmt.Sprint("new", i), "x"}
-				if len(all) > 0 {
-					p = append(slices.Clone(rapid.SampledFrom(all).Draw(t, "path")), fmt.Sprint("new", i))
-					if parent, _ := textedit.GetIn(model, p[:len(p)-1]); parent == nil || reflect.TypeOf(parent).Kind() != reflect.Map {
-						p = p[len(p)-1:]
-					}
-				}
-				value := textedit.Object{{Key: "c", Value: "x"}, {Key: "a", Value: []string{"1", "- x"}}}
-				if err := d.Set(value, p...); err != nil {
-					t.Fatalf("set %q: %v in\n%s", p, err, before)
-				}
-				if parent, _ := textedit.GetIn(model, p[:len(p)-1]); !isEmpty(parent) && !isEmpty(model) {
-					checkSubsequence(t, before, d.Bytes())
-				}
-				want, _ = textedit.SetIn(model, p, textedit.Plain(value))
-			}
-			if got := readOther(t, d.Bytes()); !reflect.DeepEqual(got, want) {
-				t.Fatalf("before\n%s\nafter\n%s\nreads as %#v\nwant     %#v", before, d.Bytes(), got, want)
-			}
-		}
-	})
+		return g.out
+	},
+	Parse:   Parse,
+	Read:    readOther,
+	MaySkip: true, // plain scalars that a flow list does not allow
+	Model: func(d *Doc) any {
+		model, _, _ := d.Value()
+		return numbers(model)
+	},
+	Rewrites: func(parent, model any) bool { return isEmpty(parent) || isEmpty(model) }, // {} becomes a block
 }
 
-// What was deleted and is copied from the old document is there again.
-func TestDeleteThenCopyOfAnyDocument(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		g := &docGen{t: t}
-		g.document()
-		old, err := Parse(g.out)
-		if err != nil {
-			t.Skip(err) // the generator may write plain scalars that a flow list does not allow; rapid fails if most are skipped
-		}
-		model := readOther(t, g.out)
-		all := slices.DeleteFunc(paths(model, nil), func(p []string) bool {
-			return slices.ContainsFunc(p, func(key string) bool { return len(key) == 1 }) // in lists
-		})
-		if len(all) == 0 {
-			return
-		}
-		p := rapid.SampledFrom(all).Draw(t, "path")
-		d, _ := Parse(g.out)
-		if err := d.Delete(p...); err != nil {
-			t.Fatal(err)
-		}
-		if err := d.Copy(old, p...); err != nil {
-			t.Fatalf("%q: %v in\n%s\nfrom\n%s", p, err, d.Bytes(), g.out)
-		}
-		if got := readOther(t, d.Bytes()); !reflect.DeepEqual(got, model) {
-			t.Fatalf("%q: before\n%s\nafter\n%s", p, g.out, d.Bytes())
-		}
-	})
-}
-
-// checkSubsequence fails unless the bytes of short, without white space, occur in long in this order.
-func checkSubsequence(t *rapid.T, short, long []byte) {
-	i := 0
-	for _, c := range long {
-		for i < len(short) && strings.IndexByte(" \t\r\n", short[i]) >= 0 {
-			i++
-		}
-		if i < len(short) && short[i] == c {
-			i++
-		}
-	}
-	if len(bytes.TrimSpace(short[min(i, len(short)):])) > 0 {
-		t.Fatalf("bytes were lost or changed; only in the one:\n%s\nthe other:\n%s", short, long)
-	}
-}
+func TestEditsOfAnyDocument(t *testing.T)          { anyEdit.CheckEdits(t) }
+func TestDeleteThenCopyOfAnyDocument(t *testing.T) { anyEdit.CheckDeleteThenCopy(t) }
 
 func FuzzEdit(f *testing.F) {
 	f.Add([]byte(goose))
