@@ -116,7 +116,7 @@ func TestFitGrowsWithTheLimit(t *testing.T) {
 	for name, c := range texts {
 		d := c.read(t)
 		before := 0
-		for most := 400; most < len(c.text); most += 1 + most/7 {
+		for most := 400; most < len(c.text); most += 1 + most/3 {
 			for _, plain := range []bool{false, true} {
 				n := checkFitLaws(t, c, d, Limit{MaxChars: most, PlainMarkers: plain})
 				if n < before-300 {
