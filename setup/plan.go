@@ -113,13 +113,21 @@ func NewPlan(opts Options) (*Plan, error) {
 	}
 }
 
-// find reads the clients' files.
-func (p *Plan) find(failed map[string]error) error {
-	env := p.clientEnv()
-	for _, c := range p.Clients {
+// CheckClients reports a client that is not known.
+func (o Options) CheckClients() error {
+	for _, c := range o.Clients {
 		if !slices.Contains(clientfile.Clients, c) {
 			return fmt.Errorf("unknown client %q; the clients are %s", c, strings.Join(clientfile.Clients, ", "))
 		}
+	}
+	return nil
+}
+
+// find reads the clients' files.
+func (p *Plan) find(failed map[string]error) error {
+	env := p.clientEnv()
+	if err := p.CheckClients(); err != nil {
+		return err
 	}
 	all := clientfile.Find(env)
 	if !p.Project {

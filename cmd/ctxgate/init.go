@@ -79,7 +79,10 @@ directory. With --project it is about the files of the current directory (.mcp.j
 // options gathers what setup needs to know about this machine.
 func (f *initFlags) options() (setup.Options, setup.Backups, error) {
 	opts := setup.Options{GOOS: runtime.GOOS, Env: os.Environ(), Clients: f.clients, Project: f.project, Time: time.Now()}
-	var err error
+	err := opts.CheckClients()
+	if err != nil {
+		return opts, setup.Backups{}, &exitError{exitUsage, err}
+	}
 	if opts.Home, err = os.UserHomeDir(); err != nil {
 		return opts, setup.Backups{}, err
 	}
