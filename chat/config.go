@@ -24,12 +24,15 @@ type Config struct {
 	ObservationMasking ObservationMasking `key:"observation_masking"`
 
 	// The LLM providers. Those of kind "openai" serve /v1/chat/completions (also /chat/completions) and
-	// /v1/responses, those of kind "anthropic" serve /v1/messages; all other paths below /v1/ are forwarded
-	// unread. If auth_token is set, clients send that
-	// token as their API key (Authorization or x-api-key); a client whose own key must reach the provider
-	// sends the token as X-Ctxgate-Token. The token is never forwarded. Default: none; with
-	// profile = "agents", Anthropic (https://api.anthropic.com) and OpenAI (https://api.openai.com/v1) with
-	// the client's own credentials. An entry of your own replaces both.
+	// /v1/responses, those of kind "anthropic" serve /v1/messages, and those of kind "gemini" serve
+	// /v1beta/models/{model}:generateContent and the like (also /v1 and /v1alpha); all other paths below
+	// these versions are forwarded unread. If auth_token is set,
+	// clients send that token as their API key (Authorization, x-api-key, x-goog-api-key or, for Gemini's API,
+	// the parameter key); a client whose own key must reach the provider sends the token as X-Ctxgate-Token.
+	// The token is never forwarded. Default: none; with profile = "agents", Anthropic
+	// (https://api.anthropic.com), OpenAI (https://api.openai.com/v1) and Google
+	// (https://generativelanguage.googleapis.com) with the client's own credentials. An entry of your own
+	// replaces them.
 	Providers []Provider `key:"providers"`
 
 	// The prices of models. They replace those of the built-in table (llm.price_table) or add to them; the cache
@@ -84,13 +87,15 @@ func (APIKind) OneOf() []string {
 type Provider struct {
 	// The provider's name in logs and metrics.
 	Name string `key:"name"`
-	// The provider's API: "openai" or "anthropic".
+	// The provider's API: "openai", "anthropic" or "gemini".
 	Kind APIKind `key:"kind"`
-	// The API's base URL. "/v1" is appended unless the path already contains a version, as in
+	// The API's base URL. "/v1" is appended unless the path already contains a version; for Gemini's API it is
+	// the version that the client asks for. An example with a version:
 	// https://api.example.com/v1. References work in it: "env:NAME", "https://${HOST}/v1".
 	BaseURL secret.URL `key:"base_url"`
 	// The provider's API key; it replaces the client's credentials. Default: the client's own credentials
-	// (Authorization, x-api-key) are forwarded.
+	// (Authorization, x-api-key, x-goog-api-key; a parameter key of Gemini's API as x-goog-api-key) are
+	// forwarded.
 	APIKey secret.Text `key:"api_key"`
 	// The models that the provider serves, with * for any characters; the first provider that matches
 	// serves a request. "*" also matches requests without a model. Default: every model; with paths, none.

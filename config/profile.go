@@ -59,7 +59,7 @@ func (c *Config) setAgentsDefaults() {
 // defaultProviders are the providers that most agents call, with the client's own credentials. Their prices are in the
 // built-in table.
 func defaultProviders() []chat.Provider {
-	list := make([]chat.Provider, 2)
+	list := make([]chat.Provider, 3)
 	for i, p := range []struct {
 		name string
 		kind chat.APIKind
@@ -67,6 +67,7 @@ func defaultProviders() []chat.Provider {
 	}{
 		{"anthropic", "anthropic", "https://api.anthropic.com"},
 		{"openai", "openai", "https://api.openai.com/v1"},
+		{"google", "gemini", "https://generativelanguage.googleapis.com"},
 	} {
 		list[i].SetDefaults()
 		list[i].Name, list[i].Kind, list[i].BaseURL = p.name, p.kind, p.url

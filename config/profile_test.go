@@ -66,7 +66,7 @@ func TestProfileAgentsSetsWhatAgentsNeed(t *testing.T) {
 			t.Errorf("%s has a key of its own", p.Name)
 		}
 	}
-	if want := []string{"anthropic anthropic https://api.anthropic.com", "openai openai https://api.openai.com/v1"}; !slices.Equal(names, want) {
+	if want := []string{"anthropic anthropic https://api.anthropic.com", "openai openai https://api.openai.com/v1", "google gemini https://generativelanguage.googleapis.com"}; !slices.Equal(names, want) {
 		t.Errorf("providers %q", names)
 	}
 	if report := strings.Join(c.Chat.PriceReport(), "\n"); !strings.Contains(report, "anthropic: the built-in table") || !strings.Contains(report, "openai: the built-in table") {
@@ -109,7 +109,7 @@ func TestProfileSettingsNameWhatOverridesThem(t *testing.T) {
 	text := strings.Join(lines, "\n")
 	for _, want := range []string{
 		`naming.separator = "__" (not used: set by ctxgate.toml:3)`, "mcp_pruner.builtin = false (not used: set by CTXGATE_MCP_PRUNER_BUILTIN)",
-		"observation_masking.recovery.offer = true", `providers = ["anthropic", "openai"]`,
+		"observation_masking.recovery.offer = true", `providers = ["anthropic", "openai", "google"]`,
 	} {
 		if !slices.Contains(lines, want) {
 			t.Errorf("%q is missing in\n%s", want, text)

@@ -4,16 +4,48 @@ import (
 	"cmp"
 	"os"
 	"path/filepath"
+	"strings"
 )
 
 func gemini() Agent {
 	return Agent{
 		ID: "gemini", Names: []string{"gemini"}, Title: "Gemini CLI", Program: "gemini", Install: "npm install -g @google/gemini-cli",
-		model: func(Host, []string) Model {
-			return Model{Direct: "ctxgate does not serve Gemini's API yet: the tools of Gemini CLI go through the gateway, its conversation does not"}
-		},
-		wire: wireGemini,
+		model: geminiModel, wire: wireGemini,
 	}
+}
+
+const geminiBaseURL = "GOOGLE_GEMINI_BASE_URL"
+
+type geminiSettings struct {
+	Security struct {
+		Auth struct {
+			SelectedType string `json:"selectedType"`
+		} `json:"auth"`
+	} `json:"security"`
+}
+
+// geminiModel follows Gemini CLI's choice of an account. Only with an API key does it use Gemini's API.
+func geminiModel(h Host, _ []string) Model {
+	home := h.dir("GEMINI_CLI_HOME")
+	own := readDotEnv(filepath.Join(h.Cwd, ".gemini", ".env"), filepath.Join(h.Cwd, ".env"), filepath.Join(home, ".gemini", ".env"), filepath.Join(home, ".env"))
+	value := func(name string) string { return cmp.Or(h.value(name), own[name]) }
+	chosen := ""
+	for _, dir := range []string{home, h.Cwd} {
+		s := readJSONC[geminiSettings](filepath.Join(dir, ".gemini", "settings.json"))
+		chosen = cmp.Or(s.Security.Auth.SelectedType, chosen)
+	}
+	var why string
+	switch {
+	case chosen == "vertex-ai", chosen == "" && value("GOOGLE_GENAI_USE_VERTEXAI") == "true":
+		why = "it uses Vertex AI, which ctxgate does not serve"
+	case chosen != "" && chosen != "gemini-api-key" && chosen != "gateway", chosen == "" && value("GOOGLE_GENAI_USE_GCA") == "true":
+		why = "it is logged in with a Google account, whose service ctxgate does not serve"
+	case chosen == "" && value("GEMINI_API_KEY") == "" && value(geminiBaseURL) == "":
+		why = "it has no API key (GEMINI_API_KEY)"
+	default:
+		return Model{Kinds: []string{Gemini}, Upstream: map[string]string{Gemini: value(geminiBaseURL)}}
+	}
+	return Model{Direct: "the tools of Gemini CLI go through the gateway, its conversation does not: " + why}
 }
 
 func qwen() Agent {
@@ -129,6 +161,13 @@ func wireGemini(c *Command, w Wiring) error {
 	settings := readJSONC[map[string]any](filepath.Join(own, "settings.json"))
 	if _, err := w.writeJSON(filepath.Join("gemini", ".gemini", "settings.json"), withEntry(settings, w)); err != nil {
 		return err
+	}
+	if w.URL != "" {
+		const headers = "GEMINI_CLI_CUSTOM_HEADERS"
+		c.setenv(geminiBaseURL, w.URL)
+		if w.Token != "" {
+			c.setenv(headers, strings.TrimPrefix(c.value(headers)+", X-Ctxgate-Token: "+w.Token, ", "))
+		}
 	}
 	c.setenv("GEMINI_CLI_HOME", home)
 	c.allowOnlyEntry(w)

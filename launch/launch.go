@@ -65,6 +65,7 @@ type Agent struct {
 const (
 	Anthropic = "anthropic"
 	OpenAI    = "openai"
+	Gemini    = "gemini"
 )
 
 // Model is how an agent reaches its models.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/pelletier/go-toml/v2"
 	"github.com/tailscale/hujson"
@@ -55,4 +56,23 @@ func (h Host) dir(variable string, below ...string) string {
 		return dir
 	}
 	return filepath.Join(append([]string{h.Home}, below...)...)
+}
+
+// readDotEnv reads the first of some files of variables that exists.
+func readDotEnv(files ...string) map[string]string {
+	for _, file := range files {
+		raw := readSettings(file)
+		if raw == nil {
+			continue
+		}
+		out := map[string]string{}
+		for line := range strings.Lines(string(raw)) {
+			name, value, ok := strings.Cut(strings.TrimPrefix(strings.TrimSpace(line), "export "), "=")
+			if ok && !strings.HasPrefix(name, "#") {
+				out[strings.TrimSpace(name)] = strings.Trim(strings.TrimSpace(value), `"'`)
+			}
+		}
+		return out
+	}
+	return nil
 }

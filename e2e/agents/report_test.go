@@ -115,7 +115,7 @@ var notes = map[string]note{
 		[]string{"without `required` the first request may leave before the server is up", "tools are in the namespace `mcp__ctxgate`, deferred behind `tool_search` for models that have it", "tries a websocket first, which ctxgate answers with 426", "passes only ten variables of the environment to servers"},
 	},
 	"gemini": {
-		"`mcpServers` in `~/.gemini/settings.json`", "its API is not served yet", []string{"removes variables with secret-looking names from a server's environment"},
+		"`mcpServers` in `~/.gemini/settings.json`", "`GOOGLE_GEMINI_BASE_URL=http://127.0.0.1:8000`, with an API key", []string{"removes variables with secret-looking names from a server's environment"},
 	},
 	"opencode": {
 		"`mcp` in `opencode.json`", "`provider.<id>.options.baseURL`", []string{"for a URL set `\"oauth\": false`"},

@@ -81,8 +81,8 @@ var runnables = map[string]runnable{
 		env: map[string]string{"CONTINUE_CLI_ENABLE_TELEMETRY": "0", "CONTINUE_TELEMETRY_ENABLED": "0", "CONTINUE_ALLOW_ANONYMOUS_TELEMETRY": "0"},
 	},
 	"gemini": {
-		program: "gemini", direct: true,
-		args: []string{"--approval-mode", "yolo", "--output-format", "stream-json", "-p"},
+		program: "gemini",
+		args:    []string{"--approval-mode", "yolo", "--output-format", "stream-json", "-p"},
 		files: map[string]string{".gemini/settings.json": `{"security":{"auth":{"selectedType":"gemini-api-key"},"folderTrust":{"enabled":false}},
   "general":{"enableAutoUpdate":false,"disableAutoUpdate":true},"privacy":{"usageStatisticsEnabled":false},"telemetry":{"enabled":false},
   "mcpServers":{"logs":{"command":"$SELF","args":["log-server"]}}}`},

@@ -56,7 +56,7 @@ func newSetup(t *testing.T, a agents.Agent, text string) *setup {
 		t.Fatal(err)
 	}
 	config := fmt.Sprintf(configText, text, self) + fmt.Sprintf("env = { LOG_SERVER_STARTS = %q }\n", filepath.Join(s.sandbox.Home, "starts"))
-	for kind, path := range map[string]string{"openai": "/v1", "anthropic": ""} {
+	for kind, path := range map[string]string{"openai": "/v1", "anthropic": "", "gemini": ""} {
 		config += fmt.Sprintf("[[providers]]\nname = %q\nkind = %q\nbase_url = %q\nmodels = [\"*\"]\n", kind, kind, s.provider.URL+path)
 	}
 	s.config = s.sandbox.WriteFile("ctxgate.toml", config)
@@ -76,9 +76,6 @@ func newSetup(t *testing.T, a agents.Agent, text string) *setup {
 		t.Fatal(err)
 	}
 	s.model = s.gateway.URL
-	if !a.HasModel() {
-		s.model = s.provider.URL
-	}
 	return s
 }
 

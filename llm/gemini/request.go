@@ -42,7 +42,7 @@ var wire = llm.Wire{
 // it is.
 func endpoints() []llm.Endpoint {
 	var out []llm.Endpoint
-	for _, version := range []string{"v1beta", "v1"} {
+	for _, version := range []string{"v1beta", "v1", "v1alpha"} {
 		for _, verb := range []string{"generateContent", "streamGenerateContent", "countTokens", "embedContent", "batchEmbedContents", "predict"} {
 			e := llm.Endpoint{UpstreamPath: "/models/" + llm.ModelInPath + ":" + verb, Version: version}
 			e.Path = "/" + version + e.UpstreamPath

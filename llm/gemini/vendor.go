@@ -27,7 +27,7 @@ func (Vendor) Version() string { return "v1beta" }
 
 // Claims implements [llm.Vendor].
 func (Vendor) Claims(r *http.Request) bool {
-	return strings.HasPrefix(r.URL.Path, "/v1beta/") || r.Header.Get(keyHeader) != "" || r.Header.Get(clientHeader) != ""
+	return strings.HasPrefix(r.URL.Path, "/v1beta/") || strings.HasPrefix(r.URL.Path, "/v1alpha/") || r.Header.Get(keyHeader) != "" || r.Header.Get(clientHeader) != ""
 }
 
 // SetKey implements [llm.Vendor].

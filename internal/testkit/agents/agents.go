@@ -77,9 +77,6 @@ func ByID(id string) Agent {
 // HasLoop reports whether the agent has a model that calls tools.
 func (a Agent) HasLoop() bool { return len(a.Shapes) > 0 }
 
-// HasModel reports whether the agent can use ctxgate as its model provider.
-func (a Agent) HasModel() bool { return a.HasLoop() && a.Shapes[0] != fakeprovider.Gemini }
-
 // serverName is the name of the MCP server.
 func (w Wiring) serverName() string {
 	if w.ServerName == "" {

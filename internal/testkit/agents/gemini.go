@@ -4,7 +4,6 @@ package agents
 
 import "github.com/ctxgate/ctxgate/internal/testkit/fakeprovider"
 
-// gemini is tested as an MCP client only: its model API is not one that ctxgate serves.
 func gemini() Agent {
 	return Agent{
 		ID: "gemini", Name: "Gemini CLI", Package: "@google/gemini-cli",

@@ -19,6 +19,8 @@ type Turn struct {
 	Tool string
 	// Args are its arguments, given the text of the previous result.
 	Args func(previous string) string
+
+	isOfFirst bool // Args gets the first result instead, as this request has it
 }
 
 // CallTool calls a tool with fixed arguments.
@@ -42,6 +44,13 @@ func ReadBack(more string) Turn {
 	return Turn{Tool: recovertool.Name, Args: func(previous string) string {
 		return fmt.Sprintf(`{"prune_id":%q%s}`, PruneID(previous), more)
 	}}
+}
+
+// ReadBackFirst calls recover_text with the id in the first result, which is masked by then.
+func ReadBackFirst(more string) Turn {
+	turn := ReadBack(more)
+	turn.isOfFirst = true
+	return turn
 }
 
 // Answer is the scripted model's last message.
@@ -106,6 +115,13 @@ func (s *Script) reply(r fakeprovider.Request) fakeprovider.Step {
 	previous := ""
 	if n > 0 {
 		previous = s.results[n-1]
+	}
+	if turn.isOfFirst {
+		for _, one := range r.Results {
+			if isResultOf(one, s.calls[0]) {
+				previous = one.Text
+			}
+		}
 	}
 	c := fakeprovider.Call{ID: fmt.Sprintf("call_turn%02d", n+1), Name: name, Args: turn.Args(previous)}
 	s.calls = append(s.calls, c)

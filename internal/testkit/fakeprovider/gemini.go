@@ -2,16 +2,16 @@ package fakeprovider
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/ctxgate/ctxgate/internal/sse"
 )
 
-// geminiEndpoint is the endpoint of a path such as /v1beta/models/gemini-2.5-pro:streamGenerateContent. It serves
-// agents that speak nothing else, with the rules about turns and names, but without caching and error injection in
-// the middle of a stream.
+// geminiEndpoint is the endpoint of a path such as /v1beta/models/gemini-2.5-pro:streamGenerateContent.
 func geminiEndpoint(method, path string) (endpoint, bool) {
 	_, verb, ok := strings.Cut(path, ":")
 	if !ok || method != http.MethodPost || verb != "generateContent" && verb != "streamGenerateContent" {
@@ -32,13 +32,19 @@ type geminiErrorBody struct {
 }
 
 // readGemini parses and validates a request.
-func readGemini(_ *Provider, r *http.Request, body []byte) (*request, *apiError) {
+func readGemini(p *Provider, r *http.Request, body []byte) (*request, *apiError) {
 	f, ok := parseObject(body)
 	if !ok {
 		return nil, invalid("", "", "Invalid JSON payload received.")
 	}
+	for key := range f {
+		if !slices.Contains(geminiKeys, key) && !p.opts.AllowUnknownFields {
+			return nil, invalid("", "", "Invalid JSON payload received. Unknown name \"%s\": Cannot find field.", key)
+		}
+	}
 	name, verb, _ := strings.Cut(r.URL.Path, ":")
-	a := &request{model: name[strings.LastIndex(name, "/")+1:], stream: verb == "streamGenerateContent", includeUsage: true}
+	a := &request{model: name[strings.LastIndex(name, "/")+1:], stream: verb == "streamGenerateContent", includeUsage: true, noCallIDs: p.opts.NoCallIDs}
+	a.asArray = a.stream && r.URL.Query().Get("alt") != "sse"
 	system, _ := parseObject(f["systemInstruction"])
 	a.prompt.add("<system>", compact(system["parts"]))
 	if apiErr := a.geminiTools(f); apiErr != nil {
@@ -48,25 +54,32 @@ func readGemini(_ *Provider, r *http.Request, body []byte) (*request, *apiError)
 	if !ok || len(list) == 0 {
 		return nil, invalid("", "", "* GenerateContentRequest.contents: contents is not specified\n")
 	}
-	calls := 0
+	var calls []geminiCall // of the last content
 	for i, raw := range list {
 		c, _ := parseObject(raw)
 		role := c.text("role")
 		if role != "user" && role != "model" && role != "function" && role != "" {
 			return nil, invalid("", "", "Please use a valid role: user, model.")
 		}
-		made, answered, apiErr := a.geminiParts(i, c)
+		made, answers, apiErr := a.geminiParts(i, c)
 		if apiErr != nil {
 			return nil, apiErr
 		}
-		if answered != calls && (answered > 0 || calls > 0) {
+		if len(answers) != len(calls) {
 			return nil, invalid("", "", "Please ensure that the number of function response parts is equal to the number of function call parts of the function call turn.")
 		}
-		if calls = made; made > 0 {
+		for _, one := range answers {
+			at := slices.IndexFunc(calls, func(c geminiCall) bool { return c.Name == one.Name && (c.ID == "" || one.ID == "" || c.ID == one.ID) })
+			if at < 0 {
+				return nil, invalid("", "", "The function response %s does not match a function call of the turn before it.", one.Name)
+			}
+			calls = slices.Delete(calls, at, at+1)
+		}
+		if calls = made; len(made) > 0 {
 			a.toolTurns++
 		}
 	}
-	if calls > 0 {
+	if len(calls) > 0 {
 		return nil, invalid("", "", "Please ensure that function call turn comes immediately after a user turn or after a function response turn.")
 	}
 	return a, nil
@@ -84,6 +97,9 @@ func (a *request) geminiTools(f fields) *apiError {
 			if len(name) > maxFunctionName || !isIdentifier(plain) || name[0] >= '0' && name[0] <= '9' {
 				return invalid("", "", "* GenerateContentRequest.tools[%d].function_declarations[%d].name: Invalid function name. Must start with a letter or an underscore. Must be alphanumeric (a-z, A-Z, 0-9), underscores (_), dots (.), colons (:), or dashes (-), with a maximum length of %d.", i, j, maxFunctionName)
 			}
+			if d.has("parameters") && d.has("parametersJsonSchema") {
+				return invalid("", "", "* GenerateContentRequest.tools[%d].function_declarations[%d]: parameters and parameters_json_schema are mutually exclusive.", i, j)
+			}
 			a.tools = append(a.tools, name)
 			a.prompt.add("<tool>", compact(raw))
 		}
@@ -91,31 +107,56 @@ func (a *request) geminiTools(f fields) *apiError {
 	return nil
 }
 
-// geminiParts reads the parts of a content and counts the calls and results in it.
-func (a *request) geminiParts(i int, c fields) (calls, results int, _ *apiError) {
+// geminiKeys are the members of a request.
+var geminiKeys = strings.Fields("contents systemInstruction system_instruction tools toolConfig tool_config generationConfig generation_config safetySettings safety_settings cachedContent cached_content labels")
+
+// signCall is the signature of a call. It depends only on the call.
+func signCall(name string, args json.RawMessage) string { return SignThinking(name + compact(args)) }
+
+// anySignature is accepted in place of a signature.
+const anySignature = "skip_thought_signature_validator"
+
+// geminiParts reads the parts of a content, and the calls and results in it.
+func (a *request) geminiParts(i int, c fields) (calls, results []geminiCall, _ *apiError) {
 	parts, ok := parseArray(c["parts"])
 	if !ok || len(parts) == 0 {
-		return 0, 0, invalid("", "", "* GenerateContentRequest.contents[%d].parts: contents.parts must not be empty.\n", i)
+		return nil, nil, invalid("", "", "* GenerateContentRequest.contents[%d].parts: contents.parts must not be empty.\n", i)
 	}
 	for _, raw := range parts {
 		part, _ := parseObject(raw)
-		a.prompt.add("<", c.text("role"), ">", compact(raw))
-		if part.has("functionCall") {
-			calls++
+		if part.has("functionCall") && part.has("functionResponse") || len(part) == 0 {
+			return nil, nil, invalid("", "", "* GenerateContentRequest.contents[%d].parts: a part must have one data field.\n", i)
 		}
-		if part.has("functionResponse") {
-			results++
+		signature := part.text("thoughtSignature")
+		switch {
+		case part.has("functionCall"):
+			f, _ := parseObject(part["functionCall"])
+			if signature != "" && signature != anySignature && signature != signCall(f.text("name"), f["args"]) {
+				return nil, nil, invalid("", "", "Thought signature is not valid.")
+			}
+			calls = append(calls, geminiCall{f.text("id"), f.text("name"), f["args"]})
+			a.prompt.add("<call>", f.text("name"), compact(f["args"]))
+		case part.has("functionResponse"):
 			r, _ := parseObject(part["functionResponse"])
+			results = append(results, geminiCall{ID: r.text("id"), Name: r.text("name")})
 			id := r.text("id")
 			if id == "" {
 				id = r.text("name")
 			}
 			out, _ := parseObject(r["response"])
-			text := out.text("output")
+			text := out.text("output") + out.text("error")
 			if text == "" {
 				text = compact(r["response"])
 			}
 			a.results = append(a.results, Result{id, text})
+			a.prompt.add("<result>", r.text("name"), compact(r["response"]))
+		case string(part["thought"]) == "true": // thoughts of earlier turns are not billed
+		default:
+			delete(part, "thoughtSignature")
+			a.prompt.add("<", c.text("role"), ">", part.text("text"))
+			if !part.has("text") {
+				a.prompt.add(compact(raw))
+			}
 		}
 	}
 	return calls, results, nil
@@ -141,9 +182,10 @@ type geminiContent struct {
 }
 
 type geminiPart struct {
-	Text    string      `json:"text,omitempty"`
-	Thought bool        `json:"thought,omitempty"`
-	Call    *geminiCall `json:"functionCall,omitempty"`
+	Text      string      `json:"text,omitempty"`
+	Thought   bool        `json:"thought,omitempty"`
+	Call      *geminiCall `json:"functionCall,omitempty"`
+	Signature string      `json:"thoughtSignature,omitempty"`
 }
 
 type geminiCall struct {
@@ -154,15 +196,20 @@ type geminiCall struct {
 
 type geminiUsage struct {
 	Prompt     int `json:"promptTokenCount"`
+	Cached     int `json:"cachedContentTokenCount,omitempty"`
 	Candidates int `json:"candidatesTokenCount"`
+	Thoughts   int `json:"thoughtsTokenCount,omitempty"`
 	Total      int `json:"totalTokenCount"`
 }
 
 func (a reply) geminiReply(parts []geminiPart, finish string) geminiReply {
-	n := a.prompt.tokens()
+	n, out, thoughts := a.prompt.tokens(), a.outputTokens(), 0
+	if a.Thinking != "" {
+		thoughts = min(out, Tokens(a.Thinking))
+	}
 	return geminiReply{
 		Candidates: []geminiCandidate{{geminiContent{"model", parts}, finish, 0}},
-		Usage:      geminiUsage{n, a.outputTokens(), n + a.outputTokens()}, ModelVersion: a.model, ResponseID: a.id,
+		Usage:      geminiUsage{n, a.cacheRead, out - thoughts, thoughts, n + out}, ModelVersion: a.model, ResponseID: a.id,
 	}
 }
 
@@ -175,8 +222,15 @@ func (a reply) geminiFinish() string {
 
 func (a reply) geminiCalls() []geminiPart {
 	var parts []geminiPart
-	for _, c := range a.Calls {
-		parts = append(parts, geminiPart{Call: &geminiCall{c.ID, c.Name, json.RawMessage(c.Args)}})
+	for i, c := range a.Calls {
+		one := geminiPart{Call: &geminiCall{c.ID, c.Name, json.RawMessage(c.Args)}}
+		if a.noCallIDs {
+			one.Call.ID = ""
+		}
+		if i == 0 { // only the first call of a reply is signed
+			one.Signature = signCall(c.Name, one.Call.Args)
+		}
+		parts = append(parts, one)
 	}
 	return parts
 }
@@ -231,4 +285,43 @@ func geminiErrorOf(f *apiError) []byte {
 // serveGeminiCount counts the tokens of a request.
 func (p *Provider) serveGeminiCount(w http.ResponseWriter, body []byte) int {
 	return p.sendJSON(w, Gemini, fmt.Appendf(nil, `{"totalTokens":%d}`, Tokens(string(body))))
+}
+
+// geminiModel is an entry of the model list.
+type geminiModel struct {
+	Name        string   `json:"name"`
+	DisplayName string   `json:"displayName"`
+	Methods     []string `json:"supportedGenerationMethods"`
+}
+
+func newGeminiModel(id string) geminiModel {
+	return geminiModel{"models/" + id, id, []string{"generateContent", "countTokens"}}
+}
+
+// readGemini adds a reply, or an event of one.
+func (o *Reply) readGemini(g geminiReply) {
+	for _, c := range g.Candidates {
+		for _, part := range c.Content.Parts {
+			switch {
+			case part.Call != nil:
+				o.Calls = append(o.Calls, Call{part.Call.ID, part.Call.Name, string(part.Call.Args)})
+			case !part.Thought:
+				o.Text += part.Text
+			}
+		}
+	}
+	o.CacheRead, o.Output = g.Usage.Cached, g.Usage.Candidates+g.Usage.Thoughts
+	o.Uncached = g.Usage.Prompt - g.Usage.Cached
+}
+
+func (o *Reply) geminiEvent(e sse.Event) (bool, error) {
+	var g geminiReply
+	if err := json.Unmarshal(e.Data, &g); err != nil {
+		return false, err
+	}
+	if len(g.Candidates) == 0 {
+		return false, errors.New("the stream reports an error")
+	}
+	o.readGemini(g)
+	return g.Candidates[0].FinishReason != "", nil
 }

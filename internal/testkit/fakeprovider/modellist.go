@@ -45,6 +45,9 @@ func (p *Provider) serveOther(w http.ResponseWriter, r *http.Request, path strin
 	if r.Header.Get("Anthropic-Version") != "" {
 		s = Messages
 	}
+	if inner, ok := strings.CutPrefix(path, "/beta/"); ok {
+		s, path = Gemini, "/"+inner
+	}
 	if apiErr := p.checkKey(r, s); apiErr != nil {
 		return p.sendError(w, s, apiErr)
 	}
@@ -102,6 +105,15 @@ func (p *Provider) serveModels(w http.ResponseWriter, s Shape) int {
 		}
 		return p.sendJSON(w, s, encodeJSON(page))
 	}
+	if s == Gemini {
+		var page struct {
+			Models []geminiModel `json:"models"`
+		}
+		for _, id := range names {
+			page.Models = append(page.Models, newGeminiModel(id))
+		}
+		return p.sendJSON(w, s, encodeJSON(page))
+	}
 	list := modelList{Object: "list"}
 	for _, id := range names {
 		list.Data = append(list.Data, newOpenAIModel(id))
@@ -115,6 +127,9 @@ func (p *Provider) serveModel(w http.ResponseWriter, s Shape, id string) int {
 	}
 	if s == Messages {
 		return p.sendJSON(w, s, encodeJSON(newAnthropicModel(id)))
+	}
+	if s == Gemini {
+		return p.sendJSON(w, s, encodeJSON(newGeminiModel(id)))
 	}
 	return p.sendJSON(w, s, encodeJSON(newOpenAIModel(id)))
 }

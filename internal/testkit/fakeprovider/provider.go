@@ -49,6 +49,8 @@ type Options struct {
 	ContextWindow int
 	// AllowUnknownFields accepts unknown fields, as most OpenAI-compatible providers do.
 	AllowUnknownFields bool
+	// NoCallIDs leaves out the ids of calls in Gemini's shape, as its models before Gemini 3 do.
+	NoCallIDs bool
 	// ClockStep advances the clock with each request.
 	ClockStep time.Duration
 	// DiscardBodies records no bodies and headers: benchmarks send more than fits into memory.

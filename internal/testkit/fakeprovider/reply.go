@@ -37,6 +37,11 @@ func ReadReply(s Shape, r io.Reader, streamed bool) (Reply, error) {
 		err := json.Unmarshal(raw, &r)
 		o.readResponse(r)
 		return o, err
+	case Gemini:
+		var g geminiReply
+		err := json.Unmarshal(raw, &g)
+		o.readGemini(g)
+		return o, err
 	}
 	var c completion
 	if err := json.Unmarshal(raw, &c); err != nil {
@@ -58,7 +63,7 @@ func ReadReply(s Shape, r io.Reader, streamed bool) (Reply, error) {
 
 func readStream(s Shape, r io.Reader) (Reply, error) {
 	readEvent := map[Shape]func(*Reply, sse.Event) (bool, error){
-		Chat: (*Reply).chatChunk, Messages: (*Reply).messageEvent, Responses: (*Reply).responseEvent,
+		Chat: (*Reply).chatChunk, Messages: (*Reply).messageEvent, Responses: (*Reply).responseEvent, Gemini: (*Reply).geminiEvent,
 	}[s]
 	var o Reply
 	events := sse.NewReader(r, 64<<20)

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 )
 
@@ -16,10 +17,10 @@ const (
 	Chat
 	Messages
 	Responses
-	Gemini // generateContent; ctxgate does not serve it
+	Gemini // generateContent
 )
 
-// AllShapes returns the shapes that ctxgate serves.
+// AllShapes returns the shapes whose path and credentials do not depend on the request. Gemini's do.
 func AllShapes() []Shape { return []Shape{Chat, Messages, Responses} }
 
 func (s Shape) String() string {
@@ -45,8 +46,19 @@ func (s Shape) Path() string {
 		return "/v1/messages"
 	case Responses:
 		return "/v1/responses"
+	case Gemini:
+		return "/v1beta/models/{model}:generateContent"
 	}
 	return "/"
+}
+
+// PathOf is the path of a request for a model.
+func (s Shape) PathOf(model string, stream bool) string {
+	path := strings.Replace(s.Path(), "{model}", model, 1)
+	if s == Gemini && stream {
+		path = strings.Replace(path, ":g", ":streamG", 1) + "?alt=sse"
+	}
+	return path
 }
 
 // Request is a received request. The fields below At are parsed from it as far as it is valid.
@@ -90,6 +102,8 @@ type request struct {
 	cacheTTL     time.Duration // of automatic cache entries, if the request sets it
 	items        []item        // stored for previous_response_id
 	store        bool
+	noCallIDs    bool // in the reply
+	asArray      bool // a stream is one JSON array
 	// Repeated in a response.
 	echoTools, echoInstructions json.RawMessage
 }

@@ -267,11 +267,17 @@ func (p *Provider) sendBody(w http.ResponseWriter, d endpoint, a reply) int {
 // sendStream sends a reply event by event.
 func (p *Provider) sendStream(w http.ResponseWriter, r *http.Request, d endpoint, rec *Request, a reply) int {
 	w.Header().Set("Content-Type", streamType(d.shape))
+	if a.asArray {
+		w.Header().Set("Content-Type", "application/json; charset=UTF-8")
+	}
 	w.Header().Set("Cache-Control", "no-cache")
 	w.WriteHeader(http.StatusOK)
 	out := http.NewResponseController(w)
 	for i, e := range d.encodeEvents(a) {
 		raw := sse.AppendEvent(nil, e)
+		if a.asArray {
+			raw = append([]byte{"[,"[min(i, 1)]}, append(e.Data, "\r\n"...)...)
+		}
 		if i == a.AfterEvents {
 			switch {
 			case a.Cut:
@@ -294,6 +300,9 @@ func (p *Provider) sendStream(w http.ResponseWriter, r *http.Request, d endpoint
 		if i == a.AfterEvents && a.Fail != nil {
 			return http.StatusOK
 		}
+	}
+	if a.asArray {
+		_, _ = w.Write([]byte("]"))
 	}
 	return http.StatusOK
 }

@@ -87,7 +87,7 @@ func (p Replayer) Run(ctx context.Context, t Trajectory) (fakeprovider.Bill, err
 }
 
 func (p Replayer) sendRequest(ctx context.Context, body []byte) (fakeprovider.Reply, error) {
-	url := strings.TrimSuffix(strings.TrimSuffix(p.URL, "/"), "/v1") + p.Shape.Path()
+	url := strings.TrimSuffix(strings.TrimSuffix(p.URL, "/"), "/v1") + p.Shape.PathOf(p.Model, p.Stream)
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
 	if err != nil {
 		return fakeprovider.Reply{}, err

@@ -45,6 +45,9 @@ func newRequestBuilder(p Replayer, t Trajectory) *requestBuilder {
 	case fakeprovider.Responses:
 		d.head = fmt.Sprintf(`{"model":%s%s,"store":false,"instructions":%s,"tools":%s,"input":[`, model, stream, system, list)
 		d.addMessage(`{"type":"message","role":"user","content":[{"type":"input_text","text":%s}]}`, task)
+	case fakeprovider.Gemini:
+		d.head = fmt.Sprintf(`{"systemInstruction":{"parts":[{"text":%s}]},"tools":[{"functionDeclarations":%s}],"contents":[`, system, list)
+		d.addMessage(`{"role":"user","parts":[{"text":%s}]}`, task)
 	default:
 		if p.Stream {
 			stream += `,"stream_options":{"include_usage":true}`
@@ -89,6 +92,8 @@ func toolJSON(s fakeprovider.Shape, t Tool) string {
 		return fmt.Sprintf(`{"name":%s,"description":%s,"input_schema":%s}`, name, about, t.Schema)
 	case fakeprovider.Responses:
 		return fmt.Sprintf(`{"type":"function","name":%s,"description":%s,"parameters":%s,"strict":false}`, name, about, t.Schema)
+	case fakeprovider.Gemini:
+		return fmt.Sprintf(`{"name":%s,"description":%s,"parametersJsonSchema":%s}`, name, about, t.Schema)
 	}
 	return fmt.Sprintf(`{"type":"function","function":{"name":%s,"description":%s,"parameters":%s}}`, name, about, t.Schema)
 }
@@ -138,6 +143,8 @@ func (d *requestBuilder) addTurn(t Turn) {
 		d.addMessages(t)
 	case fakeprovider.Responses:
 		d.addResponses(t)
+	case fakeprovider.Gemini:
+		d.addGemini(t)
 	default:
 		d.addChat(t)
 	}
@@ -201,4 +208,25 @@ func (d *requestBuilder) addResponses(t Turn) {
 	if t.UserMessage != "" {
 		d.addMessage(`{"type":"message","role":"user","content":[{"type":"input_text","text":%s}]}`, quote(t.UserMessage))
 	}
+}
+
+// addGemini writes calls and results without ids, as models before Gemini 3 do.
+func (d *requestBuilder) addGemini(t Turn) {
+	var parts, results []string
+	if t.Text != "" {
+		parts = append(parts, fmt.Sprintf(`{"text":%s}`, quote(t.Text)))
+	}
+	for _, u := range t.ToolUses {
+		parts = append(parts, fmt.Sprintf(`{"functionCall":{"name":%s,"args":%s}}`, quote(u.Name), json.RawMessage(u.Args)))
+		key := "output"
+		if u.IsError {
+			key = "error"
+		}
+		results = append(results, fmt.Sprintf(`{"functionResponse":{"name":%s,"response":{"%s":%s}}}`, quote(u.Name), key, quote(u.Result)))
+	}
+	if t.UserMessage != "" {
+		results = append(results, fmt.Sprintf(`{"text":%s}`, quote(t.UserMessage)))
+	}
+	d.addMessage(`{"role":"model","parts":[%s]}`, strings.Join(parts, ","))
+	d.addMessage(`{"role":"user","parts":[%s]}`, strings.Join(results, ","))
 }
