@@ -127,7 +127,8 @@ type Provider struct {
 	Fallback []string `key:"fallback"`
 	// The price of cached input relative to fresh input, for all models of the provider: for them, neither
 	// [[prices]] nor the built-in table are used. Default: no discount, unless [[prices]] or, with
-	// llm.price_table, the built-in table have prices of a model.
+	// llm.price_table, the built-in table have prices of a model. Read and write of 1 count as not set: where
+	// the table is wrong about a discount, use [[prices]] without cache_read.
 	Cache masking.CachePrices `key:"cache"`
 	// The price of tokens, for /savings on the admin listener. Default: as in [[prices]] or, with
 	// llm.price_table, in the built-in table, which is in US dollars: where another currency is used, set it

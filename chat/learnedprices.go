@@ -4,10 +4,8 @@ import (
 	"context"
 	"log/slog"
 
-	"github.com/ctxgate/ctxgate/chat/masking"
 	"github.com/ctxgate/ctxgate/fault"
 	"github.com/ctxgate/ctxgate/internal/gencache"
-	"github.com/ctxgate/ctxgate/llm"
 	"github.com/ctxgate/ctxgate/meter"
 	"github.com/ctxgate/ctxgate/recall"
 )
@@ -86,17 +84,17 @@ func (lp *learnedPrices) get(ctx context.Context, p *provider, model string) lea
 }
 
 // observe learns from a reply.
-func (lp *learnedPrices) observe(ctx context.Context, p *provider, model string, u llm.Usage, s masking.Result) {
+func (lp *learnedPrices) observe(ctx context.Context, p *provider, model string, e meter.LedgerEntry) {
 	if len(model) > maxLearnedName || !p.prices.priceOf(model).assumed {
 		return
 	}
 	before := lp.get(ctx, p, model)
 	l := before
-	l.cached, l.writes = l.cached || u.Cached > 0, l.writes || u.Created > 0
+	l.cached, l.writes = l.cached || e.Usage.Cached > 0, l.writes || e.Usage.Created > 0
 	switch {
 	case l.cached || l.writes:
 		l.misses = 0
-	case s.CacheState == meter.CacheWarm && !s.BoundaryMoved && s.PreviousTokens >= missedTokens:
+	case e.CacheState == meter.CacheWarm && !e.BoundaryMoved && !e.NothingMarked && e.PreviousTokens >= missedTokens:
 		l.misses = min(l.misses+1, enoughMisses)
 	}
 	if l == before {

@@ -20,12 +20,12 @@ func (px *Proxy) recordCost(ctx context.Context, c *call, from *provider, model 
 		Rates: px.ratesOf(ctx, c, from, model), Round: c.round, PreviousOutput: c.previousOutput,
 	}
 	px.setPreviousOutput(&e, c, u.Output)
-	px.learned.observe(ctx, from, c.model, u, c.shrunk)
 	px.warnMissingPrices(ctx, from, u)
 	fillEntry(&e, c.shrunk)
 	if from != c.routed {
 		e.CacheState, e.PreviousTokens = meter.CacheUnknown, 0 // nothing is known about the cache of a fallback
 	}
+	px.learned.observe(ctx, from, c.model, e)
 	if c.readback == nil || c.readback.marks != nil || !c.codec.Wire().MarkedCacheOnly {
 		e.Overhead.Uncached = 0 // it is in the cache: marked by the client or by us, or the provider needs no marks
 	}

@@ -273,24 +273,22 @@ func (c Config) PriceReport() []string {
 
 // sourceText says where the prices come from.
 func (l *priceList) sourceText() string {
-	var from []string
-	switch name := ""; {
+	switch {
 	case l.entry.setsCache():
 		return "its own cache prices"
 	case l.table == nil && len(l.own) == 0:
 		return "no cache prices, so no discount; llm.price_table is false"
-	default:
-		if len(l.own) > 0 {
-			from = append(from, fmt.Sprintf("%d of [[prices]]", len(l.own)))
+	}
+	var from []string
+	if len(l.own) > 0 {
+		from = append(from, fmt.Sprintf("%d of [[prices]]", len(l.own)))
+	}
+	if l.table != nil {
+		text := "the built-in table, by the names of models"
+		if name := l.table.ProviderAt(l.host); name != "" {
+			text = "the built-in table, " + name + l.datesOf(name)
 		}
-		if l.table == nil {
-			break
-		}
-		if name = l.table.ProviderAt(l.host); name == "" {
-			from = append(from, "the built-in table, by the names of models")
-			break
-		}
-		from = append(from, "the built-in table, "+name+l.datesOf(name))
+		from = append(from, text)
 	}
 	return strings.Join(from, "; ")
 }

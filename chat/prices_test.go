@@ -12,6 +12,7 @@ import (
 
 	"github.com/ctxgate/ctxgate/chat"
 	"github.com/ctxgate/ctxgate/chat/masking"
+	"github.com/ctxgate/ctxgate/history"
 	"github.com/ctxgate/ctxgate/llm/prices"
 	"github.com/ctxgate/ctxgate/meter"
 )
@@ -236,5 +237,48 @@ func TestPriceReport(t *testing.T) {
 	cfg.LLM.PriceTable, cfg.Prices = false, nil
 	if got := cfg.PriceReport()[0]; got != "claude: no cache prices, so no discount; llm.price_table is false" {
 		t.Errorf("got %s", got)
+	}
+}
+
+// In whole conversations: where an unknown model's provider has a cache, its requests are those of a provider with the
+// assumed prices, from the first on; where it has none, the window moves at every turn once the replies have shown that.
+func TestLearnedPricesDecideWhatIsMasked(t *testing.T) {
+	const turns, window = 12, 2
+	body := func(turns int) string {
+		var b strings.Builder
+		b.WriteString(`{"model":"local","tools":[{"type":"function","function":{"name":"read"}}],"messages":[{"role":"user","content":"go"}`)
+		for i := range turns {
+			fmt.Fprintf(&b, `,{"role":"assistant","tool_calls":[{"id":"c%d","type":"function","function":{"name":"read","arguments":"{}"}}]},{"role":"tool","tool_call_id":"c%d","content":"%s"}`, i, i, strings.Repeat(fmt.Sprintf("line %d ", i), 3000))
+		}
+		return b.String() + "]}"
+	}
+	policy := func(p *history.Policy) {
+		twoTurnWindow(p)
+		p.Advance = history.AdvanceAuto
+	}
+	send := func(usage string, change func(*chat.Provider), options ...option) (sent []string) {
+		f := newStubProvider(t, respond(http.StatusOK, `{"model":"local","usage":`+usage+`}`))
+		g := newGateway(t, []chat.Provider{providerConfig("p", "openai", f.URL, change)}, append(options, withMasking(newRecall(t, nil), policy))...)
+		for n := range turns {
+			g.post(t, "/v1/chat/completions", body(n+1), nil)
+			waitForReplies(t, g, n+1)
+		}
+		for _, r := range f.requests() {
+			sent = append(sent, string(r.body))
+		}
+		return sent
+	}
+	unchanged := func(*chat.Provider) {}
+	const hits, misses = `{"prompt_tokens":50000,"prompt_tokens_details":{"cached_tokens":40000}}`, `{"prompt_tokens":50000}`
+	configured := send(hits, func(p *chat.Provider) { p.Cache.Read, p.Cache.TTL = .05, unitDuration(24*time.Hour) })
+	if learned := send(hits, unchanged, withPriceTable); !slices.Equal(learned, configured) {
+		t.Error("with a cache, the requests are not those of the assumed prices")
+	}
+	last := send(misses, unchanged, withPriceTable)[turns-1]
+	if got := len(placeholder.FindAllString(last, -1)); got != turns-window {
+		t.Errorf("without a cache, %d results are masked, want %d", got, turns-window)
+	}
+	if got := len(placeholder.FindAllString(configured[turns-1], -1)); got == turns-window {
+		t.Error("with a cache, the window moves at every turn")
 	}
 }

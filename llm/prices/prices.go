@@ -175,7 +175,7 @@ func (t *Table) findSame(r *row, kind, model string) (Price, bool) {
 	if !ok {
 		return Price{}, false
 	}
-	price.Rates, price.Step.Rates = price.Rates.times(r.Factor), price.Step.Rates.times(r.Factor)
+	price.Rates, price.Step.Rates = price.times(r.Factor), price.Step.times(r.Factor)
 	if r.TTL > 0 || r.MaxTTL > 0 {
 		price.TTL = r.ttl()
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -112,7 +113,7 @@ func writePriceRow(b *bytes.Buffer, p prices.Price) {
 	}
 	above := ""
 	if p.Step.AboveTokens > 0 {
-		above = fmt.Sprint(p.Step.AboveTokens)
+		above = strconv.Itoa(p.Step.AboveTokens)
 	}
 	fmt.Fprintf(b, "| %s | %s | %s | %s | %s | %s | %s | %s | %s | %s | %s | %s, %s |\n", model, number(p.Input), read, number(p.CacheWrite), number(p.WriteHour), number(p.Output),
 		above, number(float64(p.Context)), number(float64(p.MinTokens)), life(p.TTL), strings.ReplaceAll(string(p.Cache), "_", " "), p.Source, p.Date)
