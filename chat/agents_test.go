@@ -123,3 +123,56 @@ func commonLength(a, b string) int {
 	}
 	return n
 }
+
+// Every path that the agents called, and those that they call in other modes, is answered as their provider answers it directly:
+// status, kind of content, and every byte.
+func TestAgentsPathsAreAnsweredAsByTheirProvider(t *testing.T) {
+	all, err := recordings.All()
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := http.Header{"Authorization": {"Bearer k"}, "Content-Type": {"application/json"}}
+	anthropic := http.Header{"X-Api-Key": {"k"}, "Anthropic-Version": {"2023-06-01"}, "Content-Type": {"application/json"}}
+	google := http.Header{"X-Goog-Api-Key": {"k"}, "Content-Type": {"application/json"}}
+	const count = `{"model":"claude-sonnet-4-5","messages":[{"role":"user","content":"how many"}]}`
+	all = append(all, recordings.Recording{Agent: "other modes", Model: []recordings.Request{
+		{Method: "POST", Path: "/v1/messages/count_tokens?beta=true", Header: anthropic, Body: count},
+		{Method: "GET", Path: "/v1/files?limit=2", Header: anthropic},
+		{Method: "POST", Path: "/v1/messages/batches", Header: anthropic, Body: "{}"},
+		{Method: "GET", Path: "/v1/responses", Header: withHeader(key, "Connection", "Upgrade", "Upgrade", "websocket")},
+		{Method: "GET", Path: "/v1/responses/resp_1", Header: key},
+		{Method: "POST", Path: "/v1/responses/compact", Header: key, Body: `{"model":"gpt-5.5","input":[]}`},
+		{Method: "POST", Path: "/v1/embeddings", Header: key, Body: `{"model":"text-embedding-3-small","input":"x"}`},
+		{Method: "POST", Path: "/v1/completions", Header: key, Body: `{"model":"gpt-3.5-turbo-instruct","prompt":"x"}`},
+		{Method: "DELETE", Path: "/v1/files/f1", Header: key},
+		{Method: "POST", Path: "/v1beta/models/gemini-2.5-flash:countTokens", Header: google, Body: `{"contents":[{"role":"user","parts":[{"text":"x"}]}]}`},
+		{Method: "GET", Path: "/v1beta/files/f1", Header: google},
+	}})
+	for _, r := range all {
+		t.Run(r.Agent, func(t *testing.T) {
+			direct, behind := fakeprovider.New(t, fakeprovider.Options{}), fakeprovider.New(t, fakeprovider.Options{})
+			g := newGateway(t, []chat.Provider{
+				providerConfig("openai", "openai", behind.URL+"/v1"), providerConfig("anthropic", "anthropic", behind.URL), providerConfig("gemini", "gemini", behind.URL),
+			})
+			for _, one := range r.Model {
+				req, err := http.NewRequestWithContext(t.Context(), one.Method, direct.URL+one.Path, strings.NewReader(one.Body))
+				if err != nil {
+					t.Fatal(err)
+				}
+				req.Header = one.Header.Clone()
+				resp, err := g.Client().Do(req)
+				if err != nil {
+					t.Fatal(err)
+				}
+				want, wantBody := readReply(t, resp)
+				got, body := readReply(t, g.do(t, one.Method, one.Path, one.Body, one.Header))
+				if got.StatusCode != want.StatusCode || got.Header.Get("Content-Type") != want.Header.Get("Content-Type") {
+					t.Errorf("%s %s: got %d %s %s, directly %d %s %s", one.Method, one.Path, got.StatusCode, got.Header.Get("Content-Type"), body, want.StatusCode, want.Header.Get("Content-Type"), wantBody)
+				}
+				if body != wantBody && want.StatusCode != http.StatusUpgradeRequired { // that is the gateway's own refusal
+					t.Errorf("%s %s: the reply differs at byte %d: %.200s", one.Method, one.Path, commonLength(body, wantBody), body)
+				}
+			}
+		})
+	}
+}

@@ -79,7 +79,7 @@ func (px *Proxy) serveModels(p *activeConfig, show func(*http.Request, []llm.Mod
 func (p *activeConfig) listModels(r *http.Request) []llm.Model {
 	kind := APIKind(p.wires.vendorOf(r).Kind())
 	candidates := slices.DeleteFunc(slices.Clone(p.providers), func(one *provider) bool {
-		return one.Kind != kind || len(one.Models) == 0 && !one.servesEveryModel()
+		return one.Kind != kind || one.servesOnlyPaths()
 	})
 	_, own, _ := p.splitCredentials(r, p.wires.vendorOf(r))
 	keyless := 0 // providers without a configured key

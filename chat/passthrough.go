@@ -125,7 +125,7 @@ func (px *Proxy) routeUnread(w http.ResponseWriter, r *http.Request, c *call) (e
 	}
 	// A model that an entry names goes there, even if the client's API is not recognized.
 	for _, one := range c.plan.providers {
-		if len(one.Models) > 0 && !one.servesEveryModel() && one.servesModel(c.model) {
+		if !one.servesEveryModel() && one.servesModel(c.model) {
 			c.routed = one
 			return nil
 		}
@@ -133,10 +133,10 @@ func (px *Proxy) routeUnread(w http.ResponseWriter, r *http.Request, c *call) (e
 	return err
 }
 
-// firstOfKind is the first provider of a kind; nil if there is none.
+// firstOfKind is the first provider of a kind that serves models; nil if there is none.
 func (p *activeConfig) firstOfKind(kind APIKind) *provider {
 	for _, one := range p.providers {
-		if one.Kind == kind {
+		if one.Kind == kind && !one.servesOnlyPaths() {
 			return one
 		}
 	}

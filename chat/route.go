@@ -108,8 +108,10 @@ func (p *activeConfig) findProvider(kind APIKind, model string) (*provider, erro
 	return nil, fault.New(fault.UnknownHandle, "no provider of kind "+string(kind)+" serves the model "+strconv.Quote(fault.Clip(model)))
 }
 
-// servesEveryModel says whether a provider also serves requests that name no model. One that names paths
-// serves only those, unless it names models too.
+// servesOnlyPaths says whether a provider serves the paths of its configuration and no models.
+func (p *provider) servesOnlyPaths() bool { return len(p.Models) == 0 && len(p.Paths) > 0 }
+
+// servesEveryModel says whether a provider also serves requests that name no model.
 func (p *provider) servesEveryModel() bool {
 	return len(p.Models) == 0 && len(p.Paths) == 0 || slices.Contains(p.Models, "*")
 }

@@ -211,3 +211,67 @@ func writeSecret(t *testing.T, text string) string {
 	}
 	return path
 }
+
+// What is no conversation passes the gateway unread: other paths below /v1/, uploads, Azure's and Bedrock's paths. Websockets are
+// refused, / is answered, and a client that disconnects after the last event had a whole reply.
+func TestOtherPathsOfTheLLMProxy(t *testing.T) {
+	p := startLLMServer(t)
+	entry := func(name, kind, rest string) string {
+		return fmt.Sprintf("[[providers]]\nname = %q\nkind = %q\nbase_url = %q\nretries = 0\n%s\n", name, kind, p.URL, rest)
+	}
+	s := newSite(t, "http://127.0.0.1:1", entry("azure", "openai", `paths = ["/openai/*"]`)+entry("bedrock", "anthropic", `paths = ["/model/*", "/mcp*"]`)+entry("all", "openai", ""))
+	g := s.start(t)
+	client, done := newClient()
+	defer done()
+	send := func(method, path, body string, header http.Header) (int, string) {
+		t.Helper()
+		req, err := http.NewRequest(method, g.URL+path, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header = header
+		resp, err := client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		text, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp.StatusCode, string(text)
+	}
+	upload := "--x\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a\"\r\n\r\n" + strings.Repeat("\x00\xff line\n", 1<<20) + "\r\n--x--\r\n"
+	for path, body := range map[string]string{
+		"/v1/embeddings?x=1": `{"model":"m", "input":"\u00e9"}`, "/v1/files": upload, "/v1/completions": "not JSON",
+		"/openai/deployments/d/chat/completions?api-version=1": `{ "messages":[]}`, "/model/a%2Fb%3A0/converse": "{}",
+	} {
+		kind := "application/json"
+		if body == upload {
+			kind = "multipart/form-data; boundary=x"
+		}
+		status, reply := send(http.MethodPost, path, body, http.Header{"Content-Type": {kind}, "Authorization": {"Bearer sk-mine"}})
+		if got, head := p.lastRequest(); status != http.StatusOK || reply != llmReply || got != path+" "+body || head.Get("Authorization") != "Bearer sk-mine" {
+			t.Errorf("%s: got %d %s, the provider got %.200q with %v", path, status, reply, got, head)
+		}
+	}
+	if status, _ := send(http.MethodHead, "/", "", nil); status != http.StatusOK {
+		t.Errorf("HEAD /: %d", status)
+	}
+	if status, _ := send(http.MethodGet, "/v1/responses", "", http.Header{"Connection": {"Upgrade"}, "Upgrade": {"websocket"}}); status != http.StatusUpgradeRequired {
+		t.Errorf("a websocket: %d", status)
+	}
+	if status, body := send(http.MethodPost, "/mcp", "{}", nil); status == http.StatusOK || !strings.Contains(body, "jsonrpc") {
+		t.Errorf("/mcp: %d %s", status, body)
+	}
+
+	resp := openStream(t, client, g.URL+"/v1/chat/completions", `{"model":"m","stream":true}`, http.Header{})
+	readEvent(t, resp.Body, llmEvents[0])
+	for _, want := range llmEvents[1:] {
+		p.nextEvent <- struct{}{}
+		readEvent(t, resp.Body, want)
+	}
+	resp.Body.Close()
+	waitForCounter(t, g, s, `ctxgate_llm_requests_total{provider="all",result="ok"}`, 4)
+	waitForCounter(t, g, s, `ctxgate_llm_tokens_total{kind="cached",provider="azure"}`, 4)
+}
