@@ -167,7 +167,7 @@ func (f *fitter) keepGroup(line int32) bool {
 	f.left -= more
 	f.keptChars += chars
 	for _, i := range f.group {
-		f.kept.add(int(i))
+		f.kept.addLine(int(i))
 	}
 	return true
 }
@@ -260,7 +260,7 @@ func newLineSet(n int) lineSet {
 
 func (s *lineSet) has(i int) bool { return s.levels[0][i/64]>>(i%64)&1 != 0 }
 
-func (s *lineSet) add(i int) {
+func (s *lineSet) addLine(i int) {
 	for _, words := range s.levels {
 		words[i/64] |= 1 << (i % 64)
 		i /= 64

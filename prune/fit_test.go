@@ -212,7 +212,7 @@ func TestLineSet(t *testing.T) {
 		s, in := newLineSet(n), make([]bool, n)
 		for range 40 {
 			i := random.IntN(n)
-			s.add(i)
+			s.addLine(i)
 			in[i] = true
 			for range 20 {
 				at := random.IntN(n)

@@ -99,6 +99,7 @@ func (r *Recall) Shrink(ctx context.Context, req ShrinkRequest, p Policy) (s Shr
 	var blocks *cut
 	// To find out what fits, the shortened reply is built and measured. Without memory for that the policy alone cuts.
 	if scope := membudget.FromContext(ctx); limited && scope.Reserve(int64(len(req.Body))) == nil {
+		p.Scored = &reduce.ScoredText{}
 		fitting := p.fitTo(ctx, req)
 		p, req.Strings, blocks = fitting.policy, fitting.strings, fitting.blocks
 		scope.Free(int64(len(req.Body)))

@@ -2,6 +2,7 @@ package reduce
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -58,12 +59,9 @@ func (o PruneOptions) Validate() []error {
 const maxPruned = 16 << 20
 
 // pruneCutter keeps the best lines within MaxChars characters, markers included. Where none fits or is
-// relevant, the head and the tail stay. It scores a text once if it comes twice in a row: a result often
-// has the same text in content and in structuredContent.
+// relevant, the head and the tail stay.
 func pruneCutter(ctx context.Context, p Policy) Cutter {
-	var text string
-	var lines prune.Fitted
-	var found bool
+	scored := cmp.Or(p.Scored, &ScoredText{})
 	return func(body []byte, str jsonscan.Str) (Cut, bool) {
 		raw := str.Of(body)
 		// A text of one line, in which a line break would be an escape, is not worth decoding.
@@ -73,19 +71,27 @@ func pruneCutter(ctx context.Context, p Policy) Cutter {
 		if len(raw) > maxPruned {
 			return p.cutWithin(body, str, prune.IDLen)
 		}
-		longLine := p.longLine(str.Chars)
-		if now := string(jsonscan.AppendDecoded(nil, raw)); now != text {
-			text, found = now, false
-			if doc, err := prune.Score(ctx, text, p.Goal, p.kindOf(text)); err == nil { // or ctx ended
-				lines, found = doc.CutToFit(prune.Budget{MaxPruneRatio: p.Prune.Ratio, MinKeepLines: p.Prune.MinKeep},
-					prune.Limit{MaxChars: p.MaxChars, LongLine: longLine.MaxChars, PlainMarkers: p.Markers == PlainMarkers})
+		if text := string(jsonscan.AppendDecoded(nil, raw)); text != scored.text || scored.doc == nil {
+			doc, err := prune.Score(ctx, text, p.Goal, p.kindOf(text))
+			if err != nil { // ctx ended
+				return p.cutWithin(body, str, prune.IDLen)
 			}
+			*scored = ScoredText{text, doc}
 		}
-		if !found {
+		longLine := p.longLine(str.Chars)
+		lines, ok := scored.doc.CutToFit(prune.Budget{MaxPruneRatio: p.Prune.Ratio, MinKeepLines: p.Prune.MinKeep},
+			prune.Limit{MaxChars: p.MaxChars, LongLine: longLine.MaxChars, PlainMarkers: p.Markers == PlainMarkers})
+		if !ok {
 			return p.cutWithin(body, str, prune.IDLen)
 		}
 		return cutLines(body, str, lines, longLine), true
 	}
+}
+
+// ScoredText is the last text that was scored. A result often has the same text in content and in structuredContent.
+type ScoredText struct {
+	text string
+	doc  *prune.ScoredText
 }
 
 // longLine is how a long line that stays is cut, in a text of so many characters: to half of MaxChars, so that others

@@ -112,6 +112,10 @@ type Choice struct {
 	Goal    string // what the reader of the text is looking for; "" if unknown
 	IsError bool   // the text reports a failure: only reducers that keep errors may shorten it
 	Prune   PruneOptions
+
+	// Scored is for trying several limits on a text: it keeps what took time, for one text. It is for one goroutine. Nil
+	// keeps nothing.
+	Scored *ScoredText
 }
 
 // NeedsGoal reports whether the chosen reducer needs a goal.
