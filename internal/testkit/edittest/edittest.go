@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -151,7 +152,7 @@ func paths(model any, at []string) [][]string {
 		}
 	case []any:
 		for i, v := range node {
-			add(fmt.Sprint(i), v)
+			add(strconv.Itoa(i), v)
 		}
 	}
 	slices.SortFunc(out, slices.Compare)
