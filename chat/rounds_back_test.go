@@ -65,7 +65,7 @@ func messagesSent(t *testing.T, body []byte) string {
 	if err := json.Unmarshal(body, &f); err != nil {
 		t.Fatal(err)
 	}
-	return strings.TrimSuffix(string(append(f["messages"], f["input"]...)), "]")
+	return strings.TrimSuffix(string(slices.Concat(f["messages"], f["input"], f["contents"])), "]")
 }
 
 // H+5: hidden recover_text calls, parallel or beside a call of the client's own, are restored in every

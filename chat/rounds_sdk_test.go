@@ -3,7 +3,10 @@ package chat_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"strings"
 	"testing"
 
@@ -12,6 +15,7 @@ import (
 	"github.com/openai/openai-go/v3"
 	openaioption "github.com/openai/openai-go/v3/option"
 	"github.com/openai/openai-go/v3/responses"
+	"google.golang.org/genai"
 
 	"github.com/ctxgate/ctxgate/internal/testkit/fakeprovider"
 )
@@ -53,11 +57,18 @@ var dialects = map[fakeprovider.Shape]apiDialect{
 		call: `{"type":"function_call","call_id":"%[1]s","name":"read","arguments":"{}"},` + responsesResult,
 		send: sendResponses,
 	},
+	fakeprovider.Gemini: {
+		kind: "gemini",
+		body: `{"tools":[{"functionDeclarations":[{"name":"read","parameters":{"type":"object"}}]}]%s,"contents":[%s]}`,
+		call: `{"role":"model","parts":[{"functionCall":{"id":"%[1]s","name":"read","args":{}}}]},` + geminiResult,
+		send: sendGemini,
+	},
 }
 
 const (
 	chatResult      = `{"role":"tool","tool_call_id":"%[1]s","content":%[2]q}`
 	messagesResult  = `{"role":"user","content":[{"type":"tool_result","tool_use_id":"%[1]s","content":%[2]q}]}`
+	geminiResult    = `{"role":"user","parts":[{"functionResponse":{"id":"%[1]s","name":"read","response":{"output":%[2]q}}}]}`
 	responsesResult = `{"type":"function_call_output","call_id":"%[1]s","output":%[2]q}`
 )
 
@@ -71,6 +82,9 @@ func (d apiDialect) turn(id, text string) string { return fmt.Sprintf(d.call, id
 
 func (d apiDialect) request(stream bool, elements ...string) string {
 	extra := ""
+	if d.kind == "gemini" {
+		return geminiWords.Replace(fmt.Sprintf(d.body, "", strings.Join(elements, ",")))
+	}
 	if stream {
 		extra = `,"stream":true`
 		if strings.Contains(d.body, `"function":{`) {
@@ -201,6 +215,69 @@ func sendResponses(ctx context.Context, t *testing.T, url, body string, stream b
 			out.calls = append(out.calls, item.Name+" "+item.CallID)
 		}
 		out.elements = append(out.elements, item.RawJSON())
+	}
+	return out, nil
+}
+
+// geminiWords rewrites the plain messages of the tests.
+var geminiWords = strings.NewReplacer(`{"role":"user","content":"go"}`, `{"role":"user","parts":[{"text":"go"}]}`,
+	`{"role":"user","content":"and?"}`, `{"role":"user","parts":[{"text":"and?"}]}`, `{"role":"user","content":"sure?"}`, `{"role":"user","parts":[{"text":"sure?"}]}`,
+	`{"role":"user","content":"bye"}`, `{"role":"user","parts":[{"text":"bye"}]}`, `{"role":"assistant","content":"so"}`, `{"role":"model","parts":[{"text":"so"}]}`)
+
+// bodyTransport sends a body in place of the SDK's own.
+type bodyTransport struct{ body string }
+
+func (b bodyTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	r.Body, r.ContentLength = io.NopCloser(strings.NewReader(b.body)), int64(len(b.body))
+	r.GetBody = nil
+	return http.DefaultTransport.RoundTrip(r)
+}
+
+// sendGemini repeats each event of a stream as a content, as the SDK's chats do.
+func sendGemini(ctx context.Context, t *testing.T, url, body string, stream bool) (clientReply, error) {
+	t.Helper()
+	c, err := genai.NewClient(ctx, &genai.ClientConfig{
+		APIKey: "k", Backend: genai.BackendGeminiAPI, HTTPClient: &http.Client{Transport: bodyTransport{body}}, HTTPOptions: genai.HTTPOptions{BaseURL: url},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var events []*genai.GenerateContentResponse
+	if stream {
+		for e, err := range c.Models.GenerateContentStream(ctx, "m-1", genai.Text("x"), nil) {
+			if err != nil {
+				return clientReply{}, err
+			}
+			events = append(events, e)
+		}
+	} else {
+		one, err := c.Models.GenerateContent(ctx, "m-1", genai.Text("x"), nil)
+		if err != nil {
+			return clientReply{}, err
+		}
+		events = append(events, one)
+	}
+	var out clientReply
+	for _, e := range events {
+		u := e.UsageMetadata
+		out.inputTokens, out.outputTokens = int64(u.PromptTokenCount), int64(u.CandidatesTokenCount+u.ThoughtsTokenCount)
+		content := e.Candidates[0].Content
+		out.stopReason += strings.ToLower(string(e.Candidates[0].FinishReason))
+		isEmpty := true
+		for _, p := range content.Parts {
+			isEmpty = isEmpty && p.Text == "" && p.FunctionCall == nil
+			if p.FunctionCall != nil {
+				out.calls = append(out.calls, p.FunctionCall.Name+" "+p.FunctionCall.ID)
+			} else if !p.Thought {
+				out.text += p.Text
+			}
+		}
+		if !isEmpty {
+			out.elements = append(out.elements, marshal(t, content))
+		}
+	}
+	if len(out.elements) == 0 {
+		return out, errors.New("an empty reply")
 	}
 	return out, nil
 }

@@ -65,7 +65,11 @@ func (d *Dialogue) arguments(r *Result) []byte {
 		return nil
 	}
 	turn := d.Turns[r.Turn]
-	for _, m := range d.Messages[turn.Message:min(turn.End, r.Message)] {
+	first, end := turn.Message, min(turn.End, r.Message)
+	if d.wire().ResultsByName {
+		first, end = r.callMessage, r.callMessage+1
+	}
+	for _, m := range d.Messages[first:end] {
 		if args, found := d.Codec.CallArguments(d.body, m.Span, r.CallID, maxArgs); found {
 			return args
 		}

@@ -114,6 +114,7 @@ type Result struct {
 	reducedBy   int              // bytes by which its text was shortened when it was new
 	before      int              // size of the conversation before it
 	since       int              // the turn from which its age counts: its own, or a later one if it came late
+	callMessage int              // the message that makes its call
 	call        int              // the number of its call's id, -1 for none
 	last        int              // the last turn of the conversation that uses its id, as the document counts
 	label       string           // the tool's name as the document has it: the last one given

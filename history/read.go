@@ -106,6 +106,7 @@ type callState struct {
 	name string
 	turn int // the last turn with the call; -1: none yet
 
+	message  int  // that makes the call
 	answered bool // the call has a result; only with ResultsByName
 }
 
@@ -117,7 +118,7 @@ type callEntry struct {
 }
 
 func (n callEntry) applyTo(c *callState) {
-	if c.turn, c.answered = n.turn, false; n.name != "" {
+	if c.turn, c.message, c.answered = n.turn, n.message, false; n.name != "" {
 		c.name = n.name
 	}
 }
@@ -233,7 +234,8 @@ func (r *reader) addMessage(values *llm.Reader) {
 	for i, c := range m.Calls {
 		id, name := values.Text(c.ID), values.Text(c.Name)
 		if len(id) == 0 && r.d.wire().ResultsByName {
-			id = llm.UnnamedCallID(name, len(r.d.Turns), i)
+			turn := len(r.d.Turns)
+			id = llm.UnnamedCallID(name, turn, len(r.d.Messages)-r.d.Turns[turn-1].Message, i)
 		}
 		r.addCall(id, name)
 	}
@@ -358,7 +360,7 @@ func (r *reader) addResult(values *llm.Reader, in *llm.Result) {
 	}
 	if res.call = r.callOf(values, in); res.call >= 0 {
 		c := r.calls[res.call]
-		res.CallID, res.Turn = c.id, c.turn
+		res.CallID, res.Turn, res.callMessage = c.id, c.turn, c.message
 		if c.name != "" {
 			res.Name = c.name
 		}

@@ -81,6 +81,7 @@ func TestUnnamedCallsPairing(t *testing.T) {
 		"no ids in the results":    {[]string{call(id1 + a), call(id2 + a)}, []string{result(a), result(a)}, "1 2"},
 		"one id":                   {[]string{call(a), call(id2 + a)}, []string{result(id2 + a), result(a)}, "2 a-1-0"},
 		"no call, but an id":       {[]string{call(a)}, []string{result(id1 + b)}, "1"},
+		"contents of events":       {[]string{call(a) + `]},{"role":"model","parts":[` + call(a), `{"text":""}]},{"role":"model","parts":[` + call(b)}, []string{result(a), result(b), result(a)}, "a-1-0 b-1.2-0 a-1.1-0"},
 		"neither a call nor an id": {[]string{call(a)}, []string{result(b)}, ""},
 	} {
 		d := mustRead(t, geminiContents, []byte(`{"contents":[{"role":"model","parts":[`+strings.Join(tt.calls, ",")+`]},{"role":"user","parts":[`+strings.Join(tt.results, ",")+`]}]}`))

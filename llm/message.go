@@ -41,12 +41,15 @@ type Result struct {
 	Offset int  // the weight of the message before it
 }
 
-// UnnamedCallID is the id of a call that has none: of the call number index, from 0, of a message that begins the
+// UnnamedCallID is the id of a call that has none: call number index, from 0, of message number message, from 0, of
 // tool turn number turn, from 1. No two calls of a conversation have the same.
-func UnnamedCallID(name []byte, turn, index int) []byte {
+func UnnamedCallID(name []byte, turn, message, index int) []byte {
 	id := append(append([]byte{}, name...), '-')
-	id = append(strconv.AppendInt(id, int64(turn), 10), '-')
-	return strconv.AppendInt(id, int64(index), 10)
+	id = strconv.AppendInt(id, int64(turn), 10)
+	if message > 0 {
+		id = strconv.AppendInt(append(id, '.'), int64(message), 10)
+	}
+	return strconv.AppendInt(append(id, '-'), int64(index), 10)
 }
 
 // UnnamedCallIndex is the index of a call in its message, if id may be its [UnnamedCallID].

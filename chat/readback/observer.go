@@ -2,7 +2,6 @@ package readback
 
 import (
 	"bytes"
-	"slices"
 
 	"github.com/ctxgate/ctxgate/internal/sse"
 	"github.com/ctxgate/ctxgate/jsonscan"
@@ -75,8 +74,7 @@ func (o *ReplyObserver) AddTo(reply *llm.Statement) bool {
 		o.codec.ReadReply(&o.said, o.document)
 	}
 	reply.Text += o.text.String() + o.said.Text
-	// Some providers name a call in each of its pieces.
-	reply.Calls = append(reply.Calls, slices.Compact(o.said.Calls)...)
+	reply.Calls = append(reply.Calls, o.said.Calls...)
 	return true
 }
 

@@ -298,3 +298,33 @@ func TestReplyID(t *testing.T) {
 		}
 	}
 }
+
+// H+5: Google's SDKs repeat a streamed reply as one content for each of its events.
+func TestRestoreContentsOfEvents(t *testing.T) {
+	shape := gemini.Codec{}
+	said := func(parts string) string { return `{"role":"model","parts":[` + parts + `]}` }
+	rec := &Record{}
+	rec.Add(&llm.Round{Said: []byte(one[shape])}, answer("r1"))
+	hidden, err := NextRequest(shape, []byte(requestOf(shape, opening[shape])), &llm.Round{Said: []byte(one[shape])}, answer("r1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		shown []string
+		left  string
+	}{
+		{[]string{said(`{"text":"Let "}`), said(`{"text":"me see. "}`), said(`{"text":"It is 7."}`)}, said(`{"text":"It is 7."}`)},
+		{[]string{said(`{"text":"Let me "}`), said(`{"text":"see. It"}`), said(`{"text":" is 7."}`)}, said(`{"text":"It"}`) + "," + said(`{"text":" is 7."}`)},
+		{[]string{said(`{"text":"hm","thought":true},{"text":"Let me see. "},{"text":"It is"}`), said(`{"text":" 7."}`)}, said(`{"text":"It is"}`) + "," + said(`{"text":" 7."}`)},
+		{[]string{said(`{"text":"Let me see. "}`), said(`{"text":"","thoughtSignature":"s"}`)}, ""},
+	} {
+		want := strings.TrimSuffix(string(hidden), `],"x":1}`)
+		if c.left != "" {
+			want += "," + c.left
+		}
+		got, ok := restoreLast(t, shape, requestOf(shape, append([]string{opening[shape]}, c.shown...)...), rec)
+		if want += `],"x":1}`; !ok || strings.ReplaceAll(got, ", {", ",{") != strings.ReplaceAll(want, ", {", ",{") {
+			t.Errorf("%v\n got %s\nwant %s", ok, got, want)
+		}
+	}
+}

@@ -2,6 +2,7 @@ package gemini
 
 import (
 	"bytes"
+	"cmp"
 	"slices"
 	"strconv"
 	"strings"
@@ -30,7 +31,7 @@ func addPart(st *llm.Statement, raw []byte) {
 	case textPart:
 		st.Text += p.text
 	case callPart:
-		st.AddCall(p.callID(len(st.Calls)))
+		st.AddCall(p.callID())
 	case thoughtPart, otherPart:
 	}
 }
@@ -166,13 +167,8 @@ func readOutput(raw []byte) (p output) {
 	return p
 }
 
-// callID is the id of a call. One without an id is known by its name and by the number of calls before it.
-func (p *output) callID(before int) string {
-	if p.id == "" {
-		return p.name + "-" + strconv.Itoa(before)
-	}
-	return p.id
-}
+// callID is the id of a call, or its name if it has none.
+func (p *output) callID() string { return cmp.Or(p.id, p.name) }
 
 func (p *output) isRecoverCall() bool { return p.kind == callPart && p.name == recovertool.Name }
 
@@ -193,7 +189,7 @@ func (s *said) newRound(reason string) *llm.Round {
 			r.Calls = append(r.Calls, llm.RecoverCall{ID: p.id, Args: llm.ArgsOf(string(p.args))})
 			continue
 		case p.kind == callPart:
-			r.Others = append(r.Others, p.callID(len(r.Others)))
+			r.Others = append(r.Others, p.callID())
 		}
 		r.Shown++
 	}

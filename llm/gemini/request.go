@@ -29,6 +29,8 @@ var wire = llm.Wire{
 	PromptKeys:  []string{"tools", "systemInstruction", "system_instruction"},
 	ToolLists:   []string{"functionDeclarations", "function_declarations"},
 
+	// SDKs repeat a streamed reply as one content for each of its events.
+	ReplyIsItems:  true,
 	ResultsByName: true,
 	Usage: llm.UsageKeys{
 		Model: "modelVersion", Object: "usageMetadata",
@@ -110,7 +112,8 @@ func (Codec) ReadMessage(r *llm.Reader, s *jsonscan.Scanner, m *llm.Message) (er
 		err = r.Each(parts.Span, read)
 	}
 	m.Spoken = len(m.Results) == 0
-	m.ClosesTurn = len(m.Calls) == 0 && len(m.Results) == 0
+	m.JoinsTurn = len(m.Calls) > 0
+	m.ClosesTurn = len(m.Calls) == 0 && len(m.Results) == 0 && (m.ByUser || weight > 0)
 	m.Weight = m.Len() - parts.Len() + weight
 	return err
 }

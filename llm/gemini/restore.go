@@ -8,15 +8,20 @@ import (
 	"github.com/ctxgate/ctxgate/llm"
 )
 
-// Restore implements [llm.ReadbackCodec]. Clients join texts that follow each other, also across hidden calls, and
-// drop thoughts: the rounds are separated by their texts.
+// Restore implements [llm.ReadbackCodec]. Clients join texts that follow each other, also across hidden calls, or
+// repeat each event of a stream as a content, and drop thoughts: the rounds are separated by their texts.
 func (Codec) Restore(r *llm.Restoration) ([]jsonscan.Edit, bool) {
-	message := r.Messages[0]
-	content, err := jsonscan.ReadFields(r.Body, message)
-	if err != nil {
-		return nil, false
+	whole := jsonscan.Span{Start: r.Messages[0].Start, End: r.Messages[len(r.Messages)-1].End}
+	c := cursor{body: r.Body}
+	for i, message := range r.Messages {
+		content, err := jsonscan.ReadFields(r.Body, message)
+		if err != nil {
+			return nil, false
+		}
+		for n, at := range partSpans(r.Body, content) {
+			c.parts = append(c.parts, shownPart{at, i, n == 0})
+		}
 	}
-	c := cursor{body: r.Body, parts: partSpans(r.Body, content)}
 	for _, s := range r.Whole {
 		for _, raw := range rawjson.Elements(s.Said) {
 			if !c.skip(readOutput(raw)) {
@@ -26,16 +31,22 @@ func (Codec) Restore(r *llm.Restoration) ([]jsonscan.Edit, bool) {
 	}
 	switch {
 	case r.Mixed != nil:
-		return restoreMixed(r, message, content)
+		return restoreMixed(r, whole)
 	case c.isAtEnd():
-		return r.Replace(message)
+		return r.Replace(whole)
 	}
-	edits := r.InsertHidden(message.Start)
-	if c.at > 0 {
-		edits = append(edits, jsonscan.Edit{Span: jsonscan.Span{Start: c.parts[0].Start, End: c.parts[c.at].Start}})
+	// The hidden rounds take the place of the contents before the cursor, and of the parts before it in its own.
+	at := c.parts[c.at]
+	edits := []jsonscan.Edit{{Span: jsonscan.Span{Start: whole.Start, End: r.Messages[at.message].Start}, Text: append(r.HiddenMessages(), ',')}}
+	first := c.at
+	for !c.parts[first].isFirst {
+		first--
+	}
+	if first < c.at {
+		edits = append(edits, jsonscan.Edit{Span: jsonscan.Span{Start: c.parts[first].Start, End: at.Start}})
 	}
 	if c.rest != "" {
-		fields, err := jsonscan.ReadFields(r.Body, c.parts[c.at])
+		fields, err := jsonscan.ReadFields(r.Body, at.Span)
 		text, ok := fields.Field("text")
 		if err != nil || !ok {
 			return nil, false
@@ -45,10 +56,17 @@ func (Codec) Restore(r *llm.Restoration) ([]jsonscan.Edit, bool) {
 	return edits, true
 }
 
-// cursor is a place in the parts of a content as the client repeats it.
+// shownPart is a part as the client repeats it.
+type shownPart struct {
+	jsonscan.Span
+	message int  // its content
+	isFirst bool // of the content
+}
+
+// cursor is a place in the parts of a reply as the client repeats it.
 type cursor struct {
 	body  []byte
-	parts []jsonscan.Span
+	parts []shownPart
 	at    int    // the part
 	rest  string // what is left of its text; "": all of the part
 }
@@ -106,11 +124,10 @@ func (c *cursor) isAtEnd() bool {
 	return !more
 }
 
-// restoreMixed restores a content whose calls the client has answered. The answers to hidden calls are inserted
+// restoreMixed restores a reply whose calls the client has answered. The answers to hidden calls are inserted
 // before the client's, in the next content.
-func restoreMixed(r *llm.Restoration, message jsonscan.Span, content jsonscan.Fields) ([]jsonscan.Edit, bool) {
-	parts, ok := content.Field("parts")
-	if r.Next.Len() == 0 || !ok {
+func restoreMixed(r *llm.Restoration, whole jsonscan.Span) ([]jsonscan.Edit, bool) {
+	if r.Next.Len() == 0 {
 		return nil, false
 	}
 	next, err := jsonscan.ReadFields(r.Body, r.Next)
@@ -119,6 +136,10 @@ func restoreMixed(r *llm.Restoration, message jsonscan.Span, content jsonscan.Fi
 	if err != nil || !ok || next.Text("role") == "model" || len(results) == 0 {
 		return nil, false
 	}
-	edits := append(r.InsertHidden(message.Start), jsonscan.Edit{Span: parts.Value, Text: r.Mixed.Said})
+	text := r.HiddenMessages()
+	if len(text) > 0 {
+		text = append(text, ',')
+	}
+	edits := []jsonscan.Edit{{Span: whole, Text: Codec{}.AppendSaid(text, r.Mixed.Said)}}
 	return append(edits, llm.InsertElements(results[0].Start, appendResults(nil, r.Mixed.Answers))...), true
 }

@@ -1,6 +1,7 @@
 package openaichat
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -41,9 +42,11 @@ func (c Codec) ReadReply(st *llm.Statement, document []byte) {
 	c.ReadSaid(st, rawjson.Inner(firstChoice(document), "message"))
 }
 
-// ReadReplyEvent implements [llm.ReadbackCodec]. A stream ends with the event [DONE], as in other shapes.
+// ReadReplyEvent implements [llm.ReadbackCodec]. A stream ends with the event [DONE], as in other shapes. Some
+// providers name a call in each of its pieces.
 func (c Codec) ReadReplyEvent(st *llm.Statement, data []byte) bool {
 	c.ReadSaid(st, rawjson.Inner(firstChoice(data), "delta"))
+	st.Calls = slices.Compact(st.Calls)
 	return false
 }
 

@@ -110,8 +110,13 @@ func (a *request) geminiTools(f fields) *apiError {
 // geminiKeys are the members of a request.
 var geminiKeys = strings.Fields("contents systemInstruction system_instruction tools toolConfig tool_config generationConfig generation_config safetySettings safety_settings cachedContent cached_content labels")
 
-// signCall is the signature of a call. It depends only on the call.
-func signCall(name string, args json.RawMessage) string { return SignThinking(name + compact(args)) }
+// signCall is the signature of a call. It depends only on the call, and not on the order of its arguments, which
+// SDKs change.
+func signCall(name string, args json.RawMessage) string {
+	values := map[string]any{}
+	_ = json.Unmarshal(args, &values)
+	return SignThinking(name + string(encodeJSON(values)))
+}
 
 // anySignature is accepted in place of a signature.
 const anySignature = "skip_thought_signature_validator"
