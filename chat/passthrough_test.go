@@ -388,12 +388,19 @@ func TestConfiguredPaths(t *testing.T) {
 	}
 }
 
+// clientTools is a list of one tool in each wire format.
+var clientTools = map[string]string{
+	"completions": `[{"type":"function","function":{"name":"a","parameters":{}}}]`, "responses": `[{"type":"function","name":"a","parameters":{}}]`,
+	"messages": `[{"name":"a","input_schema":{"type":"object"}}]`, "gemini": `[{"functionDeclarations":[{"name":"a"}]}]`,
+}
+
 // A client that disconnects right after the last event had the whole reply: it counts as one, with its usage. So does a reply
 // whose provider dies after the last event.
 func testDisconnectAfterTheLastEvent(t *testing.T) {
 	for name, w := range wires {
-		for _, dies := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s %t", name, dies), func(t *testing.T) {
+		for i := range 4 {
+			dies, offers := i&1 > 0, i&2 > 0
+			t.Run(fmt.Sprintf("%s dies %t offers %t", name, dies, offers), func(t *testing.T) {
 				gone := make(chan struct{})
 				f := newStubProvider(t, func(rw http.ResponseWriter, r *http.Request) {
 					defer close(gone)
@@ -405,16 +412,22 @@ func testDisconnectAfterTheLastEvent(t *testing.T) {
 					}
 					<-r.Context().Done() // it does not end its reply
 				})
-				g := newGateway(t, []chat.Provider{providerConfig("p", w.kind, f.URL)})
+				var options []option
+				body := w.request(true)
+				if offers { // replies pass the merger of recover_text's rounds
+					options = append(options, withRecovery(newRecall(t, nil), twoTurnWindow))
+					body = strings.Replace(body, "{", `{"store":false,"tools":`+clientTools[name]+",", 1)
+				}
+				g := newGateway(t, []chat.Provider{providerConfig("p", w.kind, f.URL)}, options...)
 				conn, err := net.Dial("tcp", strings.TrimPrefix(g.URL, "http://"))
 				if err != nil {
 					t.Fatal(err)
 				}
-				body := w.request(true)
 				_, _ = fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s", w.path, len(body), body)
 				var got strings.Builder
 				part := make([]byte, 4096)
-				for !strings.Contains(got.String(), w.events[len(w.events)-1]) {
+				last := w.events[len(w.events)-1]
+				for !strings.Contains(got.String(), last[strings.Index(last, "data:"):]) {
 					n, err := conn.Read(part)
 					if got.Write(part[:n]); err != nil {
 						t.Fatalf("%q: %v", got.String(), err)
@@ -422,6 +435,9 @@ func testDisconnectAfterTheLastEvent(t *testing.T) {
 				}
 				conn.Close()
 				<-gone
+				if offered := strings.Contains(string(f.requests()[0].body), "recover_text"); offered != offers {
+					t.Errorf("recover_text was offered: %t", offered)
+				}
 				g.wantMetrics(t, `ctxgate_llm_requests_total{provider="p",result="ok"} 1`, "ctxgate_llm_requests_in_flight 0",
 					fmt.Sprintf(`ctxgate_llm_tokens_total{kind="output",provider="p"} %d`, w.usage.Output))
 			})

@@ -118,7 +118,8 @@ func (m *mergedReply) abort(ctx context.Context, err error) (string, error) {
 	return brokenResultLabel(err), err
 }
 
-// relayRound streams the visible part of one reply to the client and records the reply's usage.
+// relayRound streams the visible part of one reply to the client and records the reply's usage. A connection that
+// ends after the last event of a stream is no failure: the reply is whole.
 func (m *mergedReply) relayRound(ctx context.Context, rep *reply) error {
 	watch := newObserver(m.c.endpoint, rep.Response)
 	defer func() {
@@ -138,7 +139,9 @@ func (m *mergedReply) relayRound(ctx context.Context, rep *reply) error {
 		}
 		if len(piece) > 0 {
 			shown, err := m.merger.Write(piece)
-			if err := m.writePart(ctx, rep, shown, false); err != nil {
+			if err := m.writePart(ctx, rep, shown, false); err != nil && watch.hasEnded() {
+				return nil
+			} else if err != nil {
 				return err
 			}
 			m.shown.Write(shown)
@@ -148,7 +151,7 @@ func (m *mergedReply) relayRound(ctx context.Context, rep *reply) error {
 			}
 		}
 		switch {
-		case errors.Is(err, io.EOF):
+		case errors.Is(err, io.EOF), err != nil && watch.hasEnded():
 			return nil
 		case err != nil:
 			return err
@@ -159,6 +162,7 @@ func (m *mergedReply) relayRound(ctx context.Context, rep *reply) error {
 // finishReply ends the reply with its last round. Its recover_text calls are hidden too; storeLastRound keeps
 // their answers for the client's next request.
 func (m *mergedReply) finishReply(ctx context.Context, rep *reply, last *llm.Round) (string, error) {
+	ctx = context.WithoutCancel(ctx) // a client that has the last event may be gone; its next request needs what is stored
 	if m.c.round > 0 {
 		front.AddLogAttrs(ctx, slog.Int("rounds", m.c.round))
 	}
