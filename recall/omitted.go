@@ -25,7 +25,7 @@ type shownText struct {
 // nothingMore is passBytes of a text whose original no client would have sent: shorter than any text.
 const nothingMore = 1
 
-func (s shownText) encode() []byte {
+func (s shownText) encodeText() []byte {
 	if s.passBytes == 0 {
 		return []byte(s.id)
 	}

@@ -203,7 +203,7 @@ func (r *Recall) readManifest(ctx context.Context, k tenantKeys, id string, aead
 func (k tenantKeys) shortenedItems(o original) []state.Item {
 	var items []state.Item
 	for _, key := range o.shortened {
-		items = append(items, state.Item{Key: key, Group: k.groupKey(o.id), Value: shownText{o.id, o.passBytes}.encode()})
+		items = append(items, state.Item{Key: key, Group: k.groupKey(o.id), Value: shownText{o.id, o.passBytes}.encodeText()})
 	}
 	return items
 }

@@ -299,7 +299,7 @@ func (r *Recall) MarkShortened(ctx context.Context, tenant, id string, texts ...
 	k := r.keysOf(tenant)
 	items := make([]state.Item, len(texts))
 	for i, text := range texts {
-		items[i] = state.Item{Key: k.shortenedKey(hash128(k.shortened, textChunks(text))), Group: k.groupKey(id), Value: shownText{id, nothingMore}.encode()}
+		items[i] = state.Item{Key: k.shortenedKey(hash128(k.shortened, textChunks(text))), Group: k.groupKey(id), Value: shownText{id, nothingMore}.encodeText()}
 	}
 	return r.store.Put(ctx, items...)
 }
