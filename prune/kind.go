@@ -36,10 +36,23 @@ func ParseKind(name string) (Kind, bool) {
 // detectBytes is how much of a text DetectKind reads.
 const detectBytes = 128 << 10
 
-// DetectKind guesses the kind of a text from its first 128 KiB: each line outside of fenced blocks
-// votes. Without votes a text is a document.
+// terminalLines is how many lines with colours or cursor movements show that a program wrote a text for a terminal.
+const terminalLines = 3
+
+// DetectKind guesses the kind of a text from its first 128 KiB: output for a terminal is a log; else each
+// line outside of fenced blocks votes. Without votes a text is a document.
 func DetectKind(text string) Kind {
 	l := relevance.Split(text[:min(len(text), detectBytes)])
+	if coloured := 0; strings.Contains(l.Text, "\x1b[") {
+		for i := range l.Count() {
+			if strings.Contains(l.At(i), "\x1b[") {
+				coloured++
+			}
+		}
+		if coloured >= terminalLines {
+			return Logs
+		}
+	}
 	dialect := code.DetectDialect(l)
 	var votes [len(kindNames)]int
 	isFenced := false

@@ -29,8 +29,14 @@ func benchLimits(ctx context.Context) error {
 		}
 		for _, name := range []string{"code", "logs", "docs"} {
 			for _, limit := range maxChars {
-				if err := printLimit(ctx, set, name, limit, samples); err != nil {
+				m, err := measureLimit(ctx, name, limit, samples)
+				if err != nil {
 					return err
+				}
+				if m.masked.n > 0 {
+					fmt.Printf("| %s, %s, %d | %d | %.3f | %.3f | %.3f | %.3f | %.2f | %.3f |\n", set, name, limit, m.masked.n,
+						m.masked.mean(m.masked.recall), m.masked.mean(m.masked.allGold), m.pruned.mean(m.pruned.recall), m.pruned.mean(m.pruned.allGold),
+						m.pruned.mean(m.pruned.saved), m.typed.mean(m.typed.recall))
 				}
 			}
 		}
@@ -38,10 +44,13 @@ func benchLimits(ctx context.Context) error {
 	return nil
 }
 
-func printLimit(ctx context.Context, set, name string, limit int, samples []sample) error {
+// limited is what stays within a limit: of a head and a tail, of pruned texts, and of those whose kind is given.
+type limited struct{ masked, pruned, typed tally }
+
+// measureLimit shortens the samples of a type that are longer than the limit. An error means that one is longer afterwards.
+func measureLimit(ctx context.Context, name string, limit int, samples []sample) (m limited, err error) {
 	half := reduce.Mask{MaxChars: limit, HeadChars: limit / 2, TailChars: limit / 2, Markers: reduce.DocumentMarkers}
 	masking := reduce.Policy{Mask: half.ScaledTo(limit, 160), IDLen: prune.IDLen}
-	var masked, pruned, typed tally
 	for i := range samples {
 		s := &samples[i]
 		body, lines := s.quoted()
@@ -54,19 +63,15 @@ func printLimit(ctx context.Context, set, name string, limit int, samples []samp
 		for _, way := range []struct {
 			reduce.Policy
 			*tally
-		}{{masking, &masked}, {pruning, &pruned}, {typing, &typed}} {
+		}{{masking, &m.masked}, {pruning, &m.pruned}, {typing, &m.typed}} {
 			kept, chars := shortenLines(ctx, body, lines, way.Policy)
 			if chars > limit {
-				return fmt.Errorf("%s: %d characters, the limit is %d", s.ID, chars, limit)
+				return m, fmt.Errorf("%s: %d characters, the limit is %d", s.ID, chars, limit)
 			}
 			way.add(s.recall(kept), 0, float64(chars)/float64(limit))
 		}
 	}
-	if masked.n > 0 {
-		fmt.Printf("| %s, %s, %d | %d | %.3f | %.3f | %.3f | %.3f | %.2f | %.3f |\n", set, name, limit, masked.n,
-			masked.mean(masked.recall), masked.mean(masked.allGold), pruned.mean(pruned.recall), pruned.mean(pruned.allGold), pruned.mean(pruned.saved), typed.mean(typed.recall))
-	}
-	return nil
+	return m, nil
 }
 
 // quoted is the text as the inside of a JSON string, and where its lines are in there.

@@ -68,6 +68,29 @@ func TestQualityBars(t *testing.T) {
 	}
 }
 
+// limitBars are the minimum shares of needed lines within 4,000 characters, a little below the real ones.
+var limitBars = map[string]float64{"code": .74, "logs": .88, "docs": .86}
+
+// reduce = "prune" keeps the needed lines within max_chars, many more than a head and a tail.
+func TestLimitBars(t *testing.T) {
+	samples, err := readCorpus("../..", tuningSamples)
+	if errors.Is(err, errNoCorpus) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, bar := range limitBars {
+		m, err := measureLimit(t.Context(), name, maxChars[0], samples)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, masked := m.pruned.mean(m.pruned.recall), m.masked.mean(m.masked.recall); got < bar || got < masked+.3 {
+			t.Errorf("%s: %.3f, want at least %.2f; head and tail %.3f", name, got, bar, masked)
+		}
+	}
+}
+
 // keptOf returns which lines a cut with the usual budget keeps, and the share of lines cut.
 func keptOf(doc *prune.ScoredText) (kept []bool, cut float64) {
 	kept = make([]bool, doc.LineCount())
