@@ -109,7 +109,7 @@ func TestOtherPathsOfRestrictedProviders(t *testing.T) {
 		t.Errorf("forwarded %+v", f.requests())
 	}
 	// An entry of another kind that names the model.
-	if resp, text := readReply(t, g.do(t, "POST", "/v1/embeddings", `{"model":"voyage-3"}`, asJSON)); resp.StatusCode != 200 {
+	if resp, text := readReply(t, g.do(t, "POST", "/v1/embeddings", `{"model":"voyage-3"}`, asJSON)); resp.StatusCode != http.StatusOK {
 		t.Errorf("got %d %s", resp.StatusCode, text)
 	}
 	// /v1 stands for the version of the base URL, but a path of the configuration is the provider's own.
@@ -134,7 +134,7 @@ func TestRootIsAnswered(t *testing.T) {
 	g := newGateway(t, nil, withToken("hush"))
 	for _, method := range []string{"HEAD", "GET"} {
 		resp, body := readReply(t, g.do(t, method, "/", "", http.Header{"X-Api-Key": {"hush"}}))
-		if resp.StatusCode != 200 || (body == "") != (method == "HEAD") {
+		if resp.StatusCode != http.StatusOK || (body == "") != (method == "HEAD") {
 			t.Errorf("%s: %d %q", method, resp.StatusCode, body)
 		}
 		if resp := g.do(t, method, "/", "", nil); resp.StatusCode != http.StatusUnauthorized {
@@ -240,7 +240,7 @@ func TestUploadsAreStreamed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if resp, text := readReply(t, resp); resp.StatusCode != 200 || text != "done" || received.Load() < size {
+	if resp, text := readReply(t, resp); resp.StatusCode != http.StatusOK || text != "done" || received.Load() < size {
 		t.Errorf("got %d %s after %d bytes", resp.StatusCode, text, received.Load())
 	}
 }
