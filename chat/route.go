@@ -1,6 +1,7 @@
 package chat
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"slices"
@@ -10,7 +11,6 @@ import (
 	"github.com/ctxgate/ctxgate/history"
 	"github.com/ctxgate/ctxgate/internal/glob"
 	"github.com/ctxgate/ctxgate/jsonscan"
-	"github.com/ctxgate/ctxgate/reduce"
 )
 
 // readModelAndDialogue reads the model of a request and, if masking or reading back needs it, the
@@ -31,7 +31,7 @@ func (px *Proxy) readModelAndDialogue(c *call) (model string, dialogue *history.
 		if why := ambiguousKey(err); why != nil {
 			return "", nil, jsonFault(why)
 		}
-	} else if c.Conversation && px.deps.Shrink != nil && reduce.HasMarker(c.body) {
+	} else if c.Conversation && px.deps.Shrink != nil && bytes.Contains(c.body, []byte("prune_id=")) {
 		// For the ledger alone, which counts what the MCP endpoint cut: nothing is refused.
 		dialogue, _ = c.readDialogue("came")
 	}

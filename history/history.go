@@ -87,6 +87,12 @@ type Stored struct {
 	Epoch uint64
 }
 
+// Omitted says how many bytes were left out of a result before the client had it, once that is known.
+type Omitted struct {
+	IsKnown bool
+	Bytes   int
+}
+
 // Turn is a tool turn: a message of the model that calls tools.
 type Turn struct {
 	Message int // where it begins
@@ -107,6 +113,9 @@ type Result struct {
 	// Stored is for the caller: under which id the original is stored. It is empty in a conversation that
 	// [ConversationCache] did not know.
 	Stored Stored
+
+	// Omitted is for the caller, too: what the MCP endpoint left out of the result.
+	Omitted Omitted
 
 	failed      verdictPair      // whether it looks like an error, if that was checked
 	marked      bool             // the client marks it as an error

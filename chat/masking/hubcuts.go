@@ -1,12 +1,12 @@
 package masking
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 
 	"github.com/ctxgate/ctxgate/history"
 	"github.com/ctxgate/ctxgate/internal/recovertool"
-	"github.com/ctxgate/ctxgate/reduce"
 )
 
 // hubCut is a result that the MCP endpoint had cut before the client sent it.
@@ -24,19 +24,19 @@ func (m *Masker) findHubCuts(ctx context.Context, o Request, dialogue *history.D
 		if r.Turn < 0 || recovertool.IsName(r.Name) {
 			continue
 		}
-		bytes := 0
-		for _, span := range r.Texts {
-			raw := span.Of(o.Body)
-			if storeErr != nil || !reduce.HasMarker(raw) {
-				continue
+		if !r.Omitted.IsKnown && storeErr == nil {
+			omitted := history.Omitted{IsKnown: true}
+			for _, span := range r.Texts {
+				n, err := m.recall.OmittedBytes(ctx, o.Caller.Tenant(), span.Of(o.Body))
+				omitted.Bytes += n
+				storeErr = cmp.Or(storeErr, err)
 			}
-			var n int
-			if n, storeErr = m.recall.OmittedBytes(ctx, o.Caller.Tenant(), raw); n > 0 {
-				bytes += n
+			if storeErr == nil {
+				r.Omitted = omitted // until the conversation is forgotten
 			}
 		}
-		if bytes > 0 {
-			cuts = append(cuts, hubCut{i, history.Tokens(bytes)})
+		if r.Omitted.Bytes > 0 {
+			cuts = append(cuts, hubCut{i, history.Tokens(r.Omitted.Bytes)})
 		}
 	}
 	if storeErr != nil {
