@@ -133,12 +133,20 @@ const (
 
 var shownID = regexp.MustCompile(`prune_id=(prn_[0-9a-z]{26})`)
 
+// workedPrices are the prices of a provider: Gemini charges nothing for writing to its cache.
+func workedPrices(s fakeprovider.Shape) fakeprovider.Prices {
+	if s == fakeprovider.Gemini {
+		return fakeprovider.Prices{Write: 1, Read: workedRead}
+	}
+	return fakeprovider.Prices{Write: workedWrite, Read: workedRead}
+}
+
 // runWorked runs an agent in a wire shape: its tools are called through the MCP endpoint, its model through the LLM
 // endpoint, of one gateway. Then it runs the same agent without the gateway.
 func runWorked(t *testing.T, shape fakeprovider.Shape) workedRun {
 	t.Helper()
 	tr := trajectories.Uniform(workedTurns, workedResult)
-	prices := fakeprovider.Prices{Write: workedWrite, Read: workedRead}
+	prices := workedPrices(shape)
 	direct := fakeprovider.New(t, fakeprovider.Options{Prices: prices, DiscardBodies: true})
 	direct.ScriptFunc(tr.Answer)
 	if _, err := (trajectories.Replayer{URL: direct.URL, Shape: shape}).Run(t.Context(), tr); err != nil {
@@ -146,10 +154,7 @@ func runWorked(t *testing.T, shape fakeprovider.Shape) workedRun {
 	}
 
 	p := fakeprovider.New(t, fakeprovider.Options{Prices: prices, DiscardBodies: true})
-	kind := "openai"
-	if shape == fakeprovider.Messages {
-		kind = "anthropic"
-	}
+	kind := map[fakeprovider.Shape]string{fakeprovider.Chat: "openai", fakeprovider.Responses: "openai", fakeprovider.Messages: "anthropic", fakeprovider.Gemini: "gemini"}[shape]
 	dir := t.TempDir()
 	r := start(t, load(t, dir, fmt.Sprintf(`profile = 'agents'
 %s
@@ -165,7 +170,7 @@ advance = 'stride'
 stride = %d
 [state]
 driver = 'memory'
-`, server("files", toolServer(t, tr)), kind, p.URL, workedWrite, workedRead, workedInput, workedOutput, workedWindow, workedStride)))
+`, server("files", toolServer(t, tr)), kind, p.URL, prices.Write, prices.Read, workedInput, workedOutput, workedWindow, workedStride)))
 	token, err := os.ReadFile(filepath.Join(dir, "admin-token"))
 	if err != nil {
 		t.Fatal(err)
@@ -336,10 +341,9 @@ func digits(n int64) string {
 // One agent runs behind one gateway, its tools at the MCP endpoint and its model at the LLM endpoint, in every wire
 // shape. What /savings says is within 3 % of the bill from the truth: the same agent without the gateway.
 func TestSavingsOfToolsAndModel(t *testing.T) {
-	prices := fakeprovider.Prices{Write: workedWrite, Read: workedRead}
-	for _, shape := range fakeprovider.AllShapes() {
+	for _, shape := range append(fakeprovider.AllShapes(), fakeprovider.Gemini) {
 		w := runWorked(t, shape)
-		a := w.total.Total
+		a, prices := w.total.Total, workedPrices(shape)
 		paid, whole := w.with.Cost(prices), w.without.Cost(prices)
 		off := (float64(a.Saved) - (whole - paid)) / whole
 		t.Logf("%-9v without %.0f, with %.0f, saved %.0f, the ledger says %d: %.2f %% off; %+v, recovery %d", shape, whole, paid, whole-paid, a.Saved, 100*off, a.Parts, a.Recovery)

@@ -152,6 +152,17 @@ func (c hubRun) play(t *testing.T, dialogue trajectories.Trajectory, p *fakeprov
 	}
 }
 
+// kindOfShape is the kind of a provider with this wire shape.
+func kindOfShape(s fakeprovider.Shape) string {
+	switch s {
+	case fakeprovider.Messages:
+		return "anthropic"
+	case fakeprovider.Gemini:
+		return "gemini"
+	}
+	return "openai"
+}
+
 func (c hubRun) newProvider(t *testing.T) *fakeprovider.Provider {
 	t.Helper()
 	return fakeprovider.New(t, fakeprovider.Options{DiscardBodies: true, Prices: c.prices.Prices, NoCache: c.prices.NoCache})
@@ -164,11 +175,7 @@ func (c hubRun) run(t *testing.T) (without, with fakeprovider.Bill, s meter.Savi
 	c.play(t, c.whole(), direct, direct.URL)
 
 	p := c.newProvider(t)
-	kind := "openai"
-	if c.shape == fakeprovider.Messages {
-		kind = "anthropic"
-	}
-	entry := providerConfig("p", kind, p.URL, func(e *chat.Provider) {
+	entry := providerConfig("p", kindOfShape(c.shape), p.URL, func(e *chat.Provider) {
 		e.Cache.Write, e.Cache.Read = c.prices.Prices.Write, c.prices.Prices.Read
 		e.Price = chat.Price{Input: 3, Output: 15}
 	})
@@ -222,7 +229,12 @@ func TestLedgerWithTheHubMatchesBills(t *testing.T) {
 	}
 	uniform := trajectories.Uniform(24, 1500)
 	var runs []hubRun
-	for _, shape := range fakeprovider.AllShapes() {
+	all := profiles
+	for _, shape := range append(fakeprovider.AllShapes(), fakeprovider.Gemini) {
+		profiles := all
+		if shape == fakeprovider.Gemini { // it charges nothing for writing to its cache
+			profiles = []fakeprovider.PriceList{all[1], all[1], all[2], all[3]}
+		}
 		for i, prices := range profiles {
 			for _, advance := range []string{"", history.AdvanceAuto} {
 				runs = append(runs, hubRun{dialogue: uniform, shape: shape, prices: prices, advance: advance, cutter: reduce.ByMask, readBack: 4 * (i % 2)})

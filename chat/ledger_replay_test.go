@@ -47,7 +47,7 @@ func (c scenario) String() string {
 // play plays the scenario's conversation to a base URL; p is the provider behind it.
 func (c scenario) play(t *testing.T, p *fakeprovider.Provider, url string) {
 	t.Helper()
-	player := trajectories.Replayer{URL: url, Shape: c.shape, CacheMarks: c.marks, BeforeTurn: func(turn int) {
+	player := trajectories.Replayer{URL: url, Shape: c.shape, CacheMarks: c.marks, CallIDs: c.readBackEvery > 0, BeforeTurn: func(turn int) {
 		p.Advance(time.Second)
 		if turn == len(c.dialogue.Turns)/2 {
 			p.Advance(c.pause)
@@ -69,11 +69,7 @@ func (c scenario) provider(t *testing.T) *fakeprovider.Provider {
 func (c scenario) playMasked(t *testing.T) (float64, meter.Savings) {
 	t.Helper()
 	p := c.provider(t)
-	kind := "openai"
-	if c.shape == fakeprovider.Messages {
-		kind = "anthropic"
-	}
-	entry := providerConfig("p", kind, p.URL, func(p *chat.Provider) {
+	entry := providerConfig("p", kindOfShape(c.shape), p.URL, func(p *chat.Provider) {
 		p.Cache.Write, p.Cache.Read = c.profile.Prices.Write, c.profile.Prices.Read
 	})
 	r := newRecall(t, nil)
@@ -152,6 +148,12 @@ func scenarios() []scenario {
 	}
 	for _, advance := range []string{history.AdvanceEachTurn, history.AdvanceStride, history.AdvanceAuto} {
 		out = append(out, scenario{dialogue: recorded["nil dereference"], shape: fakeprovider.Messages, profile: profiles[0], advance: advance, marks: trajectories.MarkRolling1h, pause: 20 * time.Minute})
+	}
+	for i, advance := range []string{history.AdvanceEachTurn, history.AdvanceStride, history.AdvanceAuto} {
+		out = append(out,
+			scenario{dialogue: recorded["flaky test"], shape: fakeprovider.Gemini, profile: profiles[1+i], advance: advance},
+			scenario{dialogue: trajectories.Uniform(30, 1500), shape: fakeprovider.Gemini, profile: profiles[1], advance: advance, shortenNew: i == 2},
+		)
 	}
 	return append(out,
 		scenario{dialogue: recorded["nil dereference"], shape: fakeprovider.Messages, profile: profiles[0], advance: history.AdvanceAuto, marks: trajectories.MarkSystemOnly},
@@ -252,7 +254,7 @@ func checkCacheMisses(t *testing.T, c scenario, m meter.CacheMisses) {
 // they add to later ones. It is compared with the same conversation without masking and reading back.
 func TestLedgerChargesReadingBack(t *testing.T) {
 	with, without := withReadBackTurns(trajectories.Uniform(24, 800), 6)
-	for _, shape := range []fakeprovider.Shape{fakeprovider.Chat, fakeprovider.Messages} {
+	for _, shape := range []fakeprovider.Shape{fakeprovider.Chat, fakeprovider.Messages, fakeprovider.Gemini} {
 		c := scenario{dialogue: with, shape: shape, profile: fakeprovider.PriceLists()[2], advance: history.AdvanceAuto}
 		plain := c
 		plain.dialogue = without
@@ -266,7 +268,7 @@ func TestLedgerChargesReadingBack(t *testing.T) {
 // The ledger charges what a model reads back through the proxy: the tool in every request, the rounds,
 // and what they add to later requests.
 func TestLedgerChargesRounds(t *testing.T) {
-	for _, shape := range []fakeprovider.Shape{fakeprovider.Chat, fakeprovider.Responses, fakeprovider.Messages} {
+	for _, shape := range []fakeprovider.Shape{fakeprovider.Chat, fakeprovider.Responses, fakeprovider.Messages, fakeprovider.Gemini} {
 		c := scenario{dialogue: trajectories.Uniform(24, 800), shape: shape, profile: fakeprovider.PriceLists()[1], advance: history.AdvanceStride, readBackEvery: 6}
 		v := c.check(t, c.playUnmasked(t))
 		if n := v.savings.Total.Recoveries; n < 2 || v.savings.Total.Cost.Recovery == 0 || v.savings.Total.Cost.RecoveryOutput == 0 {

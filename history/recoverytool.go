@@ -14,11 +14,10 @@ func (d *Dialogue) RecoveryToolTokens() int {
 		return 0
 	}
 	size := 0
-	_ = jsonscan.EachElement(d.body, d.tools, func(tool jsonscan.Span) error {
+	d.eachTool(func(tool jsonscan.Span) {
 		if recovertool.IsName(d.Codec.ToolName(d.body, tool)) && bytes.Contains(tool.Of(d.body), []byte("prune_id")) {
 			size += tool.Len()
 		}
-		return nil
 	})
 	return Tokens(size)
 }

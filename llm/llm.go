@@ -55,6 +55,10 @@ type Wire struct {
 
 	ReplyIsItems bool // one reply of the model may be several messages
 
+	// SyntaxBytes is about how many bytes of a message are only JSON syntax, less the few tokens that the provider
+	// puts in their place. The ledger compares what the provider counts with the rest.
+	SyntaxBytes int
+
 	// LastEvents are the types of the events that end a streamed reply, beside [DONE] and Usage.Finish. A
 	// client may disconnect after one.
 	LastEvents []string

@@ -139,22 +139,13 @@ func callTokens(dialogue *history.Dialogue) int {
 	return history.Tokens(bytes)
 }
 
-// Bytes of a request that are only JSON syntax, less the few tokens that providers put in their place: per
-// message, or per item where replies are lists of items with types and ids, and per call with its result.
-const (
-	messageSyntax = 10
-	itemSyntax    = 25
-	callSyntax    = 70
-)
+// callSyntax is how many bytes of a call with its result are only JSON syntax, beside those of their messages.
+const callSyntax = 70
 
 // syntaxBytes is the part of a conversation's size that the model does not read, less what it reads though it
 // is not counted: thinking.
 func syntaxBytes(dialogue *history.Dialogue) int {
-	each := messageSyntax
-	if dialogue.Codec.Wire().ReplyIsItems {
-		each = itemSyntax
-	}
-	return each*len(dialogue.Messages) + callSyntax*len(dialogue.Results) - dialogue.VolatileBytes()
+	return dialogue.Codec.Wire().SyntaxBytes*len(dialogue.Messages) + callSyntax*len(dialogue.Results) - dialogue.VolatileBytes()
 }
 
 func resultTokens(r *history.Result) int {

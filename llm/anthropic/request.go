@@ -20,6 +20,7 @@ var wire = llm.Wire{
 		{Path: "/v1/messages/count_tokens", UpstreamPath: "/messages/count_tokens"},
 	},
 	MessagesKey: "messages",
+	SyntaxBytes: 10,
 	RequestKeys: llm.RequestKeys, PromptKeys: llm.PromptKeys,
 	LastEvents:      []string{"message_stop", "error"},
 	MarkedCacheOnly: true,

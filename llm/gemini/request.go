@@ -25,6 +25,7 @@ var wire = llm.Wire{
 	Vendor:      Vendor{},
 	Endpoints:   endpoints(),
 	MessagesKey: "contents",
+	SyntaxBytes: 25,
 	RequestKeys: []string{"contents", "tools", "systemInstruction", "system_instruction", "generationConfig", "generation_config"},
 	PromptKeys:  []string{"tools", "systemInstruction", "system_instruction"},
 	ToolLists:   []string{"functionDeclarations", "function_declarations"},

@@ -21,6 +21,7 @@ var wire = llm.Wire{
 		{Path: "/chat/completions", UpstreamPath: "/chat/completions", Conversation: true},
 	},
 	MessagesKey: "messages",
+	SyntaxBytes: 10,
 	RequestKeys: llm.RequestKeys, PromptKeys: llm.PromptKeys,
 	Usage: llm.UsageKeys{
 		Model: "model", Object: "usage",

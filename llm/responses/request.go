@@ -20,6 +20,7 @@ var wire = llm.Wire{
 	MessagesKey:  "input",
 	TextInput:    true,
 	ReplyIsItems: true,
+	SyntaxBytes:  25,
 	LastEvents:   []string{"response.completed", "response.incomplete", "response.failed", "error"},
 	RequestKeys:  llm.RequestKeys, PromptKeys: llm.PromptKeys,
 	Usage: llm.UsageKeys{

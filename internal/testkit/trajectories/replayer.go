@@ -25,6 +25,9 @@ type Replayer struct {
 	Key, Model string
 	// CacheMarks says where cache breakpoints go in the messages shape.
 	CacheMarks CacheMarks
+	// CallIDs says that calls and results have ids in Gemini's shape, as since Gemini 3. The other shapes always
+	// have them.
+	CallIDs bool
 	// Client sends the requests; when nil, each run has a client of its own and closes its connections.
 	Client *http.Client
 	// BeforeTurn is called before each request with its number, from 0.

@@ -210,19 +210,23 @@ func (d *requestBuilder) addResponses(t Turn) {
 	}
 }
 
-// addGemini writes calls and results without ids, as models before Gemini 3 do.
+// addGemini writes calls and results, without ids as models before Gemini 3 do, or with them.
 func (d *requestBuilder) addGemini(t Turn) {
 	var parts, results []string
 	if t.Text != "" {
 		parts = append(parts, fmt.Sprintf(`{"text":%s}`, quote(t.Text)))
 	}
 	for _, u := range t.ToolUses {
-		parts = append(parts, fmt.Sprintf(`{"functionCall":{"name":%s,"args":%s}}`, quote(u.Name), json.RawMessage(u.Args)))
+		id := ""
+		if d.replayer.CallIDs {
+			id = `"id":` + quote(u.ID) + `,`
+		}
+		parts = append(parts, fmt.Sprintf(`{"functionCall":{%s"name":%s,"args":%s}}`, id, quote(u.Name), json.RawMessage(u.Args)))
 		key := "output"
 		if u.IsError {
 			key = "error"
 		}
-		results = append(results, fmt.Sprintf(`{"functionResponse":{"name":%s,"response":{"%s":%s}}}`, quote(u.Name), key, quote(u.Result)))
+		results = append(results, fmt.Sprintf(`{"functionResponse":{%s"name":%s,"response":{"%s":%s}}}`, id, quote(u.Name), key, quote(u.Result)))
 	}
 	if t.UserMessage != "" {
 		results = append(results, fmt.Sprintf(`{"text":%s}`, quote(t.UserMessage)))
