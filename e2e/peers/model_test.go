@@ -19,8 +19,8 @@ import (
 // The official SDKs of the model providers through the real ctxgate, in front of a provider that validates
 // every request as strictly as the real ones (H1–H3, H10, H+3). model_test.go sets up the setup,
 // modeljudge_test.go checks what the provider received, modelscript_test.go runs the SDKs of npm (their
-// checks are in npm/model.mjs), modelgo_test.go with modelopenai_test.go and modelanthropic_test.go those for
-// Go.
+// checks are in npm/model.mjs), modelgo_test.go with modelopenai_test.go, modelanthropic_test.go and
+// modelgemini_test.go those for Go.
 
 // llmSetup is what an SDK connects to. Exported fields are for npm/model.mjs.
 type llmSetup struct {
@@ -72,8 +72,8 @@ func (b *onceBusy) first(model string) bool {
 	return !before
 }
 
-// modelSetups returns all shapes, streamed and not, behind one gateway or direct.
-func modelSetups(t *testing.T, gateway bool) []*llmSetup {
+// modelSetups returns all shapes, and more, streamed and not, behind one gateway or direct.
+func modelSetups(t *testing.T, gateway bool, more ...fakeprovider.Shape) []*llmSetup {
 	t.Helper()
 	p := fakeprovider.New(t, fakeprovider.Options{Key: modelKey, Models: scriptedModels, Prices: fakeprovider.Prices{Write: 1.25, Read: 0.1}, MinCacheTokens: 64})
 	url := p.URL
@@ -81,7 +81,7 @@ func modelSetups(t *testing.T, gateway bool) []*llmSetup {
 		url = modelGateway(t, p.URL)
 	}
 	var out []*llmSetup
-	for _, shape := range fakeprovider.AllShapes() {
+	for _, shape := range append(fakeprovider.AllShapes(), more...) {
 		for _, stream := range []bool{false, true} {
 			out = append(out, newModelSetup(p, url, shape, stream, gateway))
 		}
@@ -214,7 +214,7 @@ func modelGateway(t *testing.T, url string) string {
 		Masking: map[string]schema{"schema1": {modelWindow, "turn", 0, modelTemplate}},
 		LLM:     map[string]float64{"retry_budget": 1}, // half of the requests for the model "patient" are retried
 	}
-	for _, kind := range []string{"openai", "anthropic"} {
+	for _, kind := range []string{"openai", "anthropic", "gemini"} {
 		c.Providers = append(c.Providers,
 			modelProvider{Name: kind, Kind: kind, URL: url, Models: []string{"test-*"}},
 			modelProvider{Name: kind + "-patient", Kind: kind, URL: url, Key: "file:" + key, Models: []string{"patient"}, Retries: 2},

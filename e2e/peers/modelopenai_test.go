@@ -12,6 +12,7 @@ import (
 	"github.com/openai/openai-go/v3/packages/param"
 	"github.com/openai/openai-go/v3/responses"
 	"github.com/openai/openai-go/v3/shared"
+	"google.golang.org/genai"
 
 	"github.com/ctxgate/ctxgate/internal/testkit/fakeprovider"
 	"github.com/ctxgate/ctxgate/internal/testkit/trajectories"
@@ -21,11 +22,14 @@ import (
 func errorStatus(err error) (int, string) {
 	var o *openai.Error
 	var a *anthropic.Error
+	var g genai.APIError
 	switch {
 	case errors.As(err, &o):
 		return o.StatusCode, o.Message
 	case errors.As(err, &a):
 		return a.StatusCode, a.RawJSON()
+	case errors.As(err, &g):
+		return g.Code, g.Message
 	}
 	return 0, ""
 }

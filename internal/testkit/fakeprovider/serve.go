@@ -218,6 +218,9 @@ func (p *Provider) charge(r *http.Request, d endpoint, rec *Request, a *request,
 		}
 		h = p.cache.chargeAutomatic(scope, a.prompt, now, ttl, p.opts.MinCacheTokens)
 	}
+	if d.shape == Gemini { // writing to its cache costs nothing, and is not reported
+		h.uncached, h.cacheWritten = h.uncached+h.cacheWritten, 0
+	}
 	p.mu.Lock()
 	p.entries = append(p.entries, &Usage{
 		Uncached: h.uncached, CacheWrite: h.cacheWritten, CacheWrite1h: h.cacheWritten1h, CacheRead: h.cacheRead,
