@@ -255,8 +255,9 @@ func (a *App) build(ctx context.Context, singleClient bool) error {
 	a.onRelease(func() error { a.hub.Close(); return nil })
 
 	// The LLM endpoint.
+	masker := masking.New(storage.Recall, time.Now)
 	a.chat = chat.New(chatSettings(a.cfg), chat.Deps{
-		Transport: a.transport, Meter: a.metrics, Limiter: a.limiter, Shrink: masking.New(storage.Recall, time.Now).Shrink, Recall: storage.Recall, Budget: a.budget,
+		Transport: a.transport, Meter: a.metrics, Limiter: a.limiter, Shrink: masker.Shrink, CountInput: masker.CountInput, Recall: storage.Recall, Budget: a.budget,
 		MayRead: a.mayRead,
 	})
 	return nil

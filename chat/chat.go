@@ -34,6 +34,7 @@ import (
 	"sync/atomic"
 
 	"github.com/ctxgate/ctxgate/auth"
+	"github.com/ctxgate/ctxgate/chat/masking"
 	"github.com/ctxgate/ctxgate/front"
 	"github.com/ctxgate/ctxgate/history"
 	"github.com/ctxgate/ctxgate/internal/gencache"
@@ -72,9 +73,11 @@ type Deps struct {
 	Meter     *meter.Meter
 	Limiter   *limit.Limiter // of all endpoints; nil: no limit
 	Shrink    Shrinker       // nil: requests are not shrunk
-	Recall    *recall.Recall // nil: originals cannot be read back
-	Budget    *membudget.Budget
-	Wires     []llm.Codec // that are served; nil: all there are
+	// CountInput is told how many tokens a provider counted in a request: [masking.Masker.CountInput]. May be nil.
+	CountInput func(r masking.Result, counted int64)
+	Recall     *recall.Recall // nil: originals cannot be read back
+	Budget     *membudget.Budget
+	Wires      []llm.Codec // that are served; nil: all there are
 
 	// MayRead says whether a caller's model may read back what came from an origin. Nil: only what came
 	// from requests to the proxy's own providers.

@@ -20,6 +20,9 @@ func (px *Proxy) recordCost(ctx context.Context, c *call, from *provider, model 
 		Rates: px.ratesOf(ctx, c, from, model), Round: c.round, PreviousOutput: c.previousOutput,
 	}
 	px.setPreviousOutput(&e, c, u.Output)
+	if from == c.routed && px.deps.CountInput != nil {
+		px.deps.CountInput(c.shrunk, u.Fresh+u.Cached+u.Created)
+	}
 	px.warnMissingPrices(ctx, from, u)
 	fillEntry(&e, c.shrunk)
 	if from != c.routed {

@@ -48,6 +48,10 @@ func (c *Config) setAgentsDefaults() {
 	// Agents such as Claude Code mark their last message for the cache at every turn: without this nothing of
 	// their history is ever masked. With advance = "auto" the window moves only when that lowers the cost.
 	masks.Schema1.PastBreakpoints = true
+	// With "auto" this is how much stays whole when the window moves; until it moves again it grows to several times
+	// as much. Reads from the cache are so cheap today that rewriting eight turns pays back only in very long
+	// conversations. Three is what Anthropic's own context editing keeps.
+	masks.Schema1.WindowTurns = 3
 	masks.Schema1.Template = history.PlainTemplate
 	masks.NewResults.Markers = reduce.PlainMarkers
 	masks.Recovery.Offer = true

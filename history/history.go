@@ -6,14 +6,16 @@
 // configuration; plan.go decides what is masked. It uses window.go (the document's rolling window),
 // replay.go and auto.go (policies that move the window less often, to spare the provider's prompt cache)
 // and failed.go (which results look like errors). placeholder.go and identifiers.go write what replaces a
-// result. prefix.go hashes the beginnings of a conversation; replies.go finds the model's replies and the
-// offered tools, goal.go the goals of calls; whynot.go says why nothing is masked, recoverytool.go how large
-// is what reading back adds. conversationcache.go makes reading the next request of a
+// result, cachemark.go the mark that keeps what precedes it readable from the provider's cache. prefix.go hashes
+// the beginnings of a conversation; replies.go finds the model's replies and the offered tools, goal.go the goals
+// of calls; whynot.go says why nothing is masked, recoverytool.go how large is what reading back adds.
+// conversationcache.go makes reading the next request of a
 // conversation faster.
 //
 // Invariants: no message, block or id is added, removed, moved or changed. Only the text of results is
 // replaced, and only by something shorter (I5), except where the document's rolling window masks short
-// results too (H2). Every other byte stays. A decision depends only on the conversation up to its turn, and
+// results too (H2). Every other byte stays; advance = "auto" may add one cache_control, always the same one
+// (see Plan.CacheMark). A decision depends only on the conversation up to its turn, and
 // on events that the caller stored; what is masked stays masked, with the same bytes (I4). The cache changes
 // nothing but time. Amounts are integers, so that all machines agree. A request that cannot be understood
 // is an error, and the caller sends it unchanged.

@@ -1,5 +1,10 @@
 package history
 
+import (
+	"math"
+	"slices"
+)
+
 // Plan is what to mask in one request.
 type Plan struct {
 	Cuts []Cut // in order
@@ -34,6 +39,16 @@ const (
 	// Pinned: the request with Turn tool turns masked the results First to End-1, except those that are
 	// never masked.
 	Pinned
+	// Fitted: the request with Turn tool turns would have exceeded a price step or the context window, and
+	// the boundary moved to keep it below. It is an event because only the provider knows how many tokens a
+	// request has.
+	Fitted
+	// Unmarked: from the request with Turn tool turns on, the client leaves no mark for [Plan.CacheMark]. It is
+	// an event because what was decided for a request must not depend on the marks of a later one.
+	Unmarked
+	// Counted: the provider counted End tokens in the request with Turn tool turns, which [Plan.Tokens] estimated at
+	// First. It changes no plan: the caller decides with it whether a request must fit.
+	Counted
 )
 
 // Event is a fact about a conversation that its bytes do not show, and without which later requests would
@@ -52,6 +67,17 @@ func (d *Dialogue) SweepEvent() Event {
 	return Event{Kind: Swept, Turn: len(d.Turns), Prefix: d.PrefixHash(len(d.Turns))}
 }
 
+// FitEvent records that the boundary moves at this request to keep it below a price step or the context
+// window. Only advance = "auto" heeds it, and only with a cache discount.
+func (d *Dialogue) FitEvent() Event {
+	return Event{Kind: Fitted, Turn: len(d.Turns), Prefix: d.PrefixHash(len(d.Turns))}
+}
+
+// CountEvent records the plan's estimate of this request, for the provider's count.
+func (p *Plan) CountEvent() Event {
+	return Event{Kind: Counted, Turn: len(p.d.Turns), First: p.Tokens(), Prefix: p.d.PrefixHash(len(p.d.Turns))}
+}
+
 // OwnEvents returns the events of this conversation, without those of others with the same beginning.
 func (d *Dialogue) OwnEvents(events []Event) []Event {
 	var out []Event
@@ -67,9 +93,10 @@ func (d *Dialogue) OwnEvents(events []Event) []Event {
 //
 // Nothing at or before the last cache_control is newly masked, unless the policy says so: the client asked
 // the provider to cache it. What a sweep or an earlier request masked there stays masked. Without a
-// cache_control on the messages, a provider that caches only what is marked gives no discount on them.
+// cache_control on the messages, a provider that caches only what is marked gives no discount on them. What
+// the policy cannot know is in the events: see [Dialogue.SweepEvent], [Dialogue.FitEvent], [Dialogue.UnmarkedEvent].
 func (d *Dialogue) Plan(p Policy, c CachePrices, events []Event) *Plan {
-	if d.wire().MarkedCacheOnly && d.Breakpoint < 0 {
+	if d.wire().MarkedCacheOnly && d.Breakpoint < 0 && !c.LongestPrefix {
 		c = CachePrices{}
 	}
 	plan := &Plan{d: d, policy: p, template: parseTemplate(p.Template)}
@@ -77,14 +104,14 @@ func (d *Dialogue) Plan(p Policy, c CachePrices, events []Event) *Plan {
 	if p.isOff() || len(d.Turns) == 0 {
 		return plan
 	}
-	b := newReplay(d, p, c.price(), plan.template)
+	b := newReplay(d, p, c.priceOn(d.wire()), plan.template)
 	plan.replay = b
 	old := groupEvents(events)
 	var cuts []Cut
 	if plan.isRolling {
 		cuts = b.runRollingWindow(plan.template)
 	} else {
-		cuts = b.runPolicy(old.sweeps)
+		cuts = b.runPolicy(old)
 	}
 	if b.releasedAt == nil && len(old.pinned) == 0 && (!plan.isRolling || len(old.sweeps) == 0) && (d.breakpointEnd == 0 || p.PastBreakpoints) {
 		plan.Cuts = cuts // no event and no mark changes them
@@ -109,6 +136,30 @@ func (d *Dialogue) Plan(p Policy, c CachePrices, events []Event) *Plan {
 	}
 	plan.signPins()
 	return plan
+}
+
+// Tokens estimates the request with the plan's cuts.
+func (p *Plan) Tokens() int {
+	n := p.d.Tokens()
+	if p.replay == nil {
+		return n
+	}
+	cut := 0
+	for _, c := range p.Cuts {
+		cut += p.replay.gains[c.Result]
+	}
+	return max(0, n-Tokens(cut))
+}
+
+// MovesNow says whether this request masks something that no earlier one did.
+func (p *Plan) MovesNow() bool {
+	return slices.ContainsFunc(p.Cuts, func(c Cut) bool { return c.AtTurn == len(p.d.Turns) })
+}
+
+// PaysToFit says whether the move of a [Dialogue.FitEvent] at this request costs less than a price step of
+// this factor would add.
+func (p *Plan) PaysToFit(factor float64) bool {
+	return p.replay != nil && p.replay.last.paysToFit(p.replay.price, int(math.Round(factor*1000)))
 }
 
 // toolName is the tool's name in the placeholder.
@@ -141,6 +192,8 @@ func (p *Plan) signPins() {
 // pastEvents are events by their kind.
 type pastEvents struct {
 	sweeps []int
+	fits   []int
+	none   []int // requests without a free mark
 	pinned []Event
 }
 
@@ -149,11 +202,20 @@ func groupEvents(events []Event) (p pastEvents) {
 		switch e.Kind {
 		case Swept:
 			p.sweeps = append(p.sweeps, e.Turn)
+		case Unmarked:
+			p.none = append(p.none, e.Turn)
+		case Fitted:
+			p.fits = append(p.fits, e.Turn)
 		case Pinned:
 			p.pinned = append(p.pinned, e)
 		}
 	}
 	return p
+}
+
+// unmarked says whether the client left no mark free at a request or before.
+func (p pastEvents) unmarked(turn int) bool {
+	return slices.ContainsFunc(p.none, func(t int) bool { return t <= turn })
 }
 
 // firstCover is the first request at which an event masked a result, never if none did; pinned says

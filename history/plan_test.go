@@ -260,7 +260,7 @@ func TestHPlus1StrideBoundary(t *testing.T) {
 	d := mustRead(t, openAIChat, randomTranscript(1, 60).render(openAIChat, renderOptions{}))
 	p := DefaultPolicy()
 	p.Advance, p.Stride = AdvanceStride, 16
-	got := fmt.Sprint(turnsOf(newTestReplay(d, p, CachePrices{}).runPolicy([]int{30})))
+	got := fmt.Sprint(turnsOf(newTestReplay(d, p, CachePrices{}).runPolicy(pastEvents{sweeps: []int{30}})))
 	if want := "[24 30 46]"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+
+	"github.com/ctxgate/ctxgate/llm"
 )
 
 // The advance policies: when the boundary between masked and whole results moves.
@@ -29,7 +31,8 @@ type Policy struct {
 	// Mask old tool results in conversations. Default true.
 	Enabled bool `key:"enabled"`
 
-	// How many of the last tool turns keep their results unmasked. Default 8; 0 masks nothing.
+	// How many of the last tool turns keep their results unmasked. Unless advance is "turn", more of them do until
+	// the window moves. Default 8; with profile = "agents", 3. 0 masks nothing.
 	WindowTurns int `key:"window_turns"`
 
 	// Do not mask results that look like errors: with profile = "document", every text that contains
@@ -141,12 +144,14 @@ type CachePrices struct {
 	// MinTokens is the shortest prefix that the provider caches; 0: not known.
 	MinTokens int
 
-	// Lookback is how many blocks before a cache mark the provider searches for an entry; 0: it searches all.
-	Lookback int
-
 	// LongestPrefix says that the provider reads the longest prefix that it ever cached. False: it reads only
-	// what was written at a cache mark.
+	// what was written at a mark: one of the client's where the client marks, else, if there is a Lookback, the end
+	// of an earlier request.
 	LongestPrefix bool
+
+	// Lookback is how far before a mark the provider finds an entry: blocks where the client marks, else requests.
+	// 0: not known.
+	Lookback int
 }
 
 // PriceStep multiplies the price of all input of a request with more than AboveTokens tokens.
@@ -156,13 +161,45 @@ type PriceStep struct {
 }
 
 // price is CachePrices in thousandths: integers are the same on every machine.
-type price struct{ write, read int }
+type price struct {
+	write, read int
+	minBytes    int // a prefix of fewer bytes may be too short for the cache
+	marks       markKind
+	lookback    int // requests whose ends are found, with providerMarks
+}
+
+// markKind is where a provider's cache can be read up to.
+type markKind uint8
+
+const (
+	noMarks       markKind = iota // any byte
+	clientMarks                   // blocks that the client marks
+	providerMarks                 // the ends of earlier requests
+)
+
+// uncached is the price of input that the cache does not see.
+const uncached = 1000
 
 func (c CachePrices) price() price {
-	if c.Write == 0 && c.Read == 0 {
-		return price{1000, 1000}
+	// A request may have a third fewer tokens than its bytes suggest.
+	p := price{write: uncached, read: uncached, minBytes: c.MinTokens * 34 / 10 * 3 / 2}
+	if c.Write != 0 || c.Read != 0 {
+		p.write, p.read = int(math.Round(c.Write*1000)), int(math.Round(c.Read*1000))
 	}
-	return price{int(math.Round(c.Write * 1000)), int(math.Round(c.Read * 1000))}
+	return p
+}
+
+// priceOn is the price, and up to where the cache can be read, for requests of a wire shape.
+func (c CachePrices) priceOn(w *llm.Wire) price {
+	p := c.price()
+	switch {
+	case c.LongestPrefix:
+	case w.MarkedCacheOnly:
+		p.marks = clientMarks
+	case c.Lookback > 0:
+		p.marks, p.lookback = providerMarks, c.Lookback
+	}
+	return p
 }
 
 // hasDiscount says whether reading from the cache is cheaper than writing to it.

@@ -90,32 +90,37 @@ type boundaryChoice struct {
 	rewritten        int // the part of the last request behind the first byte that a move would change
 	window           int // the part of the last request that is in the window
 	cleared          int // what earlier moves took out
+	base             int // of tools and system prompt, in front of all other sizes
 	cacheDead        bool
+	mustFit          bool // the request would exceed a price step or the context window
 }
 
-// runPolicy returns what the moves of the boundary masked, in the order in which they did. sweeps are the
-// requests at which the provider's cache had expired, so that moving cost nothing.
-func (b *replay) runPolicy(sweeps []int) []Cut {
+// runPolicy returns what the moves of the boundary masked, in the order in which they did. Past events say at
+// which requests the provider's cache had expired, so that moving cost nothing, and which would have been too
+// large.
+func (b *replay) runPolicy(past pastEvents) []Cut {
 	var r replayProgress
 	var cuts []Cut
 	for t := 1; t < len(b.requestSizes); t++ {
-		cuts = b.advanceTurn(&r, cuts, slices.Contains(sweeps, t))
+		cuts = b.advanceTurn(&r, cuts, past)
 	}
 	return cuts
 }
 
 // advanceTurn replays one request and appends what it masks. A sweep moves the boundary whatever the policy
 // says.
-func (b *replay) advanceTurn(r *replayProgress, cuts []Cut, sweep bool) []Cut {
+func (b *replay) advanceTurn(r *replayProgress, cuts []Cut, past pastEvents) []Cut {
 	r.turns++
+	sweep, fit := slices.Contains(past.sweeps, r.turns), slices.Contains(past.fits, r.turns)
 	for ; r.dueCount < b.resultCount() && b.dueAt[b.resultAt(r.dueCount)] <= r.turns; r.dueCount++ {
 		r.clearable += b.gains[b.resultAt(r.dueCount)]
 	}
-	m := boundaryChoice{turn: r.turns, unmaskedSize: b.requestSizes[r.turns], lastUnmaskedSize: b.requestSizes[r.turns-1], clearable: r.clearable, cleared: r.cleared, cacheDead: sweep}
+	m := boundaryChoice{turn: r.turns, unmaskedSize: b.requestSizes[r.turns], lastUnmaskedSize: b.requestSizes[r.turns-1], clearable: r.clearable, cleared: r.cleared, base: b.d.base, cacheDead: sweep, mustFit: fit}
 	m.size, m.lastSize = m.unmaskedSize-r.cleared, m.lastUnmaskedSize-r.cleared
 	if r.clearable > 0 {
 		m.rewritten = m.lastSize - b.sizeBeforeMove(r, cuts)
 		m.window = m.lastUnmaskedSize - b.turnStarts[r.turns-b.policy.WindowTurns]
+		m.window += b.addUnread(&m, past, b.firstMasked(r, cuts))
 	}
 	b.last = m
 	// The policy is asked at every request: it keeps its own accounts.
@@ -130,6 +135,33 @@ func (b *replay) advanceTurn(r *replayProgress, cuts []Cut, sweep bool) []Cut {
 	r.cleared += r.clearable
 	r.clearable = 0
 	return cuts
+}
+
+// addUnread adds to what a move makes the provider write again what it cannot read though it has not changed, and
+// returns how much that is: a cache without the longest prefix reads only up to a mark. No move leaves one behind
+// the first masked result.
+func (b *replay) addUnread(m *boundaryChoice, past pastEvents, r *Result) int {
+	changed := m.rewritten
+	switch {
+	case b.price.marks == noMarks:
+	case b.price.marks == clientMarks && past.unmarked(m.turn): // up to the system prompt
+		m.rewritten = m.lastSize
+	case b.price.marks == clientMarks: // up to the mark of CacheMark
+		m.rewritten = max(m.rewritten, m.lastSize-r.before)
+	case m.turn-r.since > b.price.lookback:
+		m.rewritten = m.base + m.lastSize
+	default: // up to the end of the request that asked for it
+		m.rewritten = max(m.rewritten, m.lastSize-b.turnStarts[r.Turn])
+	}
+	return m.rewritten - changed
+}
+
+// firstMasked is the first result that was masked, or that a first move would mask.
+func (b *replay) firstMasked(r *replayProgress, cuts []Cut) *Result {
+	if len(cuts) > 0 {
+		return &b.d.Results[cuts[0].Result]
+	}
+	return &b.d.Results[b.resultAt(r.movedCount)]
 }
 
 // resultCount is the number of results that resultAt counts.

@@ -17,12 +17,13 @@ func (b Bill) Ratio() float64 {
 }
 
 // Bill replays the conversation under a policy, one request per tool turn, against a provider that caches the
-// longest common prefix of a request and the one before it.
+// longest common prefix of a request and the one before it, or, without a longest prefix, what was marked: by the
+// client (and by Plan.CacheMark), or by the provider at the ends of requests.
 func (d *Dialogue) Bill(p Policy, c CachePrices) Bill {
 	b := newTestReplay(d, p, c)
 	at := b.firstMaskedAt(nil)
 	if !p.isOff() {
-		at = b.firstMaskedAt(b.runPolicy(nil))
+		at = b.firstMaskedAt(b.runPolicy(pastEvents{}))
 	}
 	moves := map[int][]int{}
 	for i, t := range at {
@@ -31,19 +32,20 @@ func (d *Dialogue) Bill(p Policy, c CachePrices) Bill {
 		}
 	}
 	masked := make([]bool, len(at))
-	cleared, plainCost, maskedCost := 0, 0, 0
+	cleared, plainCost, maskedCost, first := 0, 0, 0, never
 	var out Bill
 	for t := 1; t < len(b.requestSizes); t++ {
 		cached := b.requestSizes[t-1] - cleared
 		if now := moves[t]; len(now) > 0 {
-			cached = min(cached, b.sizeBefore(now, masked))
+			first = min(first, slices.Min(now))
+			cached = b.readable(t, first, min(cached, b.sizeBefore(now, masked)))
 			for _, i := range now {
 				masked[i] = true
 				cleared += b.gains[i]
 			}
 		}
-		plainCost += b.cost(t, b.requestSizes[t-1], b.requestSizes[t])
-		maskedCost += b.cost(t, cached, b.requestSizes[t]-cleared)
+		plainCost += b.cost(t, b.requestSizes[t-1], b.requestSizes[t], c.MinTokens)
+		maskedCost += b.cost(t, cached, b.requestSizes[t]-cleared, c.MinTokens)
 		out.Plain = append(out.Plain, float64(plainCost)/3400)
 		out.Masked = append(out.Masked, float64(maskedCost)/3400)
 	}
@@ -52,16 +54,35 @@ func (d *Dialogue) Bill(p Policy, c CachePrices) Bill {
 
 // newTestReplay returns a replay of a conversation from its start.
 func newTestReplay(d *Dialogue, p Policy, c CachePrices) *replay {
-	return newReplay(d, p, c.price(), parseTemplate(p.Template))
+	return newReplay(d, p, c.priceOn(d.wire()), parseTemplate(p.Template))
+}
+
+// readable is how much of the unchanged prefix the cache can be read up to after a move; first is the first masked
+// result.
+func (b *replay) readable(t, first, unchanged int) int {
+	switch r := &b.d.Results[first]; b.price.marks {
+	case clientMarks:
+		return min(unchanged, r.before)
+	case providerMarks:
+		if t-r.since > b.price.lookback {
+			return -b.d.base
+		}
+		return min(unchanged, b.turnStarts[r.Turn])
+	}
+	return unchanged
 }
 
 // cost is the cost of turn t's request of which cached bytes are in the provider's cache. Tools and system
 // prompt are cached from the second request on.
-func (b *replay) cost(t, cached, size int) int {
-	if t == 1 {
-		return b.price.write * (size + b.d.base)
+func (b *replay) cost(t, cached, size, minTokens int) int {
+	cached, size = cached+b.d.base, size+b.d.base
+	switch {
+	case Tokens(size) < minTokens:
+		return uncached * size
+	case t == 1 || Tokens(cached) < minTokens:
+		return b.price.write * size
 	}
-	return b.price.read*(cached+b.d.base) + b.price.write*(size-cached)
+	return b.price.read*cached + b.price.write*(size-cached)
 }
 
 // sizeBefore is the size of the masked conversation before the first pending result.

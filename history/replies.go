@@ -149,3 +149,13 @@ func (d *Dialogue) Other(key string) []byte {
 
 // HasReadBack says whether the model may have read something back in the conversation.
 func (d *Dialogue) HasReadBack() bool { return d.hasReadBack }
+
+// EndsWithReadBack says whether the newest tool turn read something back.
+func (d *Dialogue) EndsWithReadBack() bool {
+	for i := len(d.Results) - 1; d.hasReadBack && i >= 0 && d.Results[i].Turn == len(d.Turns)-1; i-- {
+		if recovertool.IsName(d.Results[i].Name) {
+			return true
+		}
+	}
+	return false
+}

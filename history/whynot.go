@@ -45,7 +45,7 @@ func (p *Plan) WhyNot() string {
 	case p.policy.Advance == AdvanceStride:
 		return fmt.Sprintf("the window moves every %s", plural(p.policy.Stride, "turn"))
 	default:
-		cost := Tokens(((b.price.write-b.price.read)*m.rewritten - b.price.write*m.clearable) / 1000)
+		cost := Tokens(m.cost(b.price) / 1000)
 		each := groupDigits(Tokens(b.price.read * m.clearable / 1000))
 		if cost <= 0 {
 			return fmt.Sprintf("masking %s would save about %s tokens a turn, not enough yet for what moving the window often would cost", results, each)

@@ -3,6 +3,7 @@ package llm
 import (
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/ctxgate/ctxgate/internal/rawjson"
 	"github.com/ctxgate/ctxgate/jsonscan"
@@ -56,13 +57,20 @@ type StatefulCodec interface {
 	PreviousReplyID(member func(key string) []byte) string
 }
 
-// CacheMarkCodec is a codec of a shape whose provider caches only what is marked.
+// MaxCacheMarks is how many blocks of a request may have a cache_control.
+const MaxCacheMarks = 4
+
+// CacheMarkCodec is a codec of a shape whose provider caches only what is marked: at most MaxCacheMarks blocks
+// of a request.
 type CacheMarkCodec interface {
 	// MayMark says whether one more block of a request may have a cache_control.
 	MayMark(body []byte) bool
 	// MarkLast puts a cache_control on the last answer of a request that ends with AppendAnswers' output,
 	// because the client's next request includes this round. Another request is not changed.
 	MarkLast(body []byte) []byte
+	// MarkMessage puts a cache_control on the last block of a message that calls tools, to live as long as
+	// ttl says; 0 is the provider's default. It returns false if that block has one, or may have none.
+	MarkMessage(body []byte, message jsonscan.Span, ttl time.Duration) (jsonscan.Edit, bool)
 }
 
 // Statement is the text and the calls of a reply.

@@ -20,6 +20,7 @@ import (
 type Masker struct {
 	recall     *recall.Recall
 	states     *conversationStates
+	counts     inputCounts
 	newResults *resultReducer
 }
 
@@ -32,7 +33,8 @@ const (
 // New returns a Masker. now is the clock for the lifetime of providers' caches.
 func New(r *recall.Recall, now func() time.Time) *Masker {
 	states := &conversationStates{recall: r, now: now, local: gencache.New[string, conversationState](maxLocalStates)}
-	return &Masker{r, states, newResultReducer(r)}
+	counts := inputCounts{gencache.New[string, history.Event](maxLocalStates)}
+	return &Masker{r, states, counts, newResultReducer(r)}
 }
 
 // Shrink computes the edits that shorten a request, after the originals of what they remove are stored.
@@ -57,6 +59,9 @@ func (m *Masker) Shrink(ctx context.Context, o Request) Result {
 	reduced := m.newResults.planCuts(ctx, o, dialogue, canRecover)
 	plan := m.planCuts(ctx, o, dialogue, &out)
 	m.cutOldResults(ctx, o, dialogue, plan, &out)
+	if mark, ok := plan.CacheMark(); ok {
+		out.Edits = jsonscan.MergeEdits(out.Edits, []jsonscan.Edit{mark})
+	}
 	m.newResults.storeAndCut(ctx, o, dialogue, plan, reduced, &out)
 	out.measureForLedger(dialogue)
 	switch {
@@ -68,6 +73,14 @@ func (m *Masker) Shrink(ctx context.Context, o Request) Result {
 	}
 	out.addHubCuts(dialogue, hubCuts)
 	return out
+}
+
+// CountInput tells how many tokens of input the provider counted in a request that Shrink has seen: the next request of
+// the conversation is measured by it.
+func (m *Masker) CountInput(r Result, counted int64) {
+	if r.sizeKey != "" {
+		m.counts.put(r.sizeKey, r.size, counted)
+	}
 }
 
 // planCuts decides which results are masked. If the provider's cache gives a discount, or the client marks
@@ -84,10 +97,12 @@ func (m *Masker) planCuts(ctx context.Context, o Request, dialogue *history.Dial
 	// Whatever lifetime this request asks for, the next may ask for less: so the stored state is never older
 	// than a quarter of the usual lifetime.
 	ttl, grain := max(o.CachePrices.TTL.D(), dialogue.CacheTTL), o.CachePrices.TTL.D()/4
-	// Without marks the only decision that the conversation does not tell is a sweep, and no process sweeps
-	// while the cache is alive: the local state can be trusted for that long.
+	// Without marks the only decisions that the conversation does not tell are sweeps, and moves that keep a
+	// request below a size. No process sweeps while the cache is alive: the local state can be trusted for that
+	// long, unless a size is near.
 	trust := grain
-	if marked {
+	near := isNearLimit(dialogue, prices)
+	if marked || near {
 		trust = 0
 	}
 	rec, known := m.states.load(ctx, tenant, name, trust)
@@ -97,18 +112,41 @@ func (m *Masker) planCuts(ctx context.Context, o Request, dialogue *history.Dial
 		out.PreviousTokens, out.lastTurns = dialogue.TokensUpTo(rec.turns), rec.turns
 	}
 	events := dialogue.OwnEvents(rec.events)
+	decided := false
+	add := func(e history.Event) {
+		events, rec.events, decided = append(slices.Clip(events), e), append(rec.events, e), true
+	}
+	if o.Policy.PastBreakpoints && !hasEvent(events, history.Unmarked) && dialogue.LeavesNoMark() && !dialogue.EndsWithReadBack() {
+		add(dialogue.UnmarkedEvent())
+	}
 	plan := dialogue.Plan(o.Policy, prices, events)
-	decided := len(plan.Pins) > 0
 	if out.CacheState == meter.CacheExpired {
 		if swept := dialogue.Plan(o.Policy, prices, append(slices.Clip(events), dialogue.SweepEvent())); len(swept.Cuts) > len(plan.Cuts) {
-			plan, decided = swept, true
-			rec.events = append(rec.events, dialogue.SweepEvent())
+			plan = swept
+			add(dialogue.SweepEvent())
 		}
 	}
-	rec.events = append(rec.events, plan.Pins...)
+	if near {
+		count := m.counts.newest(tenant+name, dialogue, rec.events)
+		fit := dialogue.FitEvent()
+		if fitted := dialogue.Plan(o.Policy, prices, append(slices.Clip(events), fit)); fitted.Tokens() < plan.Tokens() && needsFit(count, plan, fitted, prices) {
+			plan = fitted
+			add(fit)
+		}
+		if count.First > 0 { // in place of older ones
+			rec.events = slices.DeleteFunc(slices.Clone(rec.events), func(e history.Event) bool { return e.Kind == history.Counted && e.Turn <= count.Turn })
+			rec.events, decided = append(rec.events, count), true
+		}
+	}
+	out.sizeKey, out.size = tenant+name, plan.CountEvent()
+	rec.events, decided = append(rec.events, plan.Pins...), decided || len(plan.Pins) > 0
 	rec.turns, rec.prefix, rec.preamble = len(dialogue.Turns), dialogue.PrefixHash(len(dialogue.Turns)), preamble
 	m.states.save(ctx, tenant, name, rec, decided, grain)
 	return plan
+}
+
+func hasEvent(events []history.Event, kind history.EventKind) bool {
+	return slices.ContainsFunc(events, func(e history.Event) bool { return e.Kind == kind })
 }
 
 // cacheState returns what the provider's cache should have of a conversation. It is CacheExpired only if that

@@ -3,8 +3,8 @@
 //
 // Path through the files: masking.go has what goes in and comes out, and the prices that decide; mask.go decides
 // which old results are masked, with history's plan; conversationstate.go keeps what was decided between
-// requests; newresults.go and resultreducer.go shorten results when they are first sent; hubcuts.go finds, for the
-// ledger, what the MCP endpoint cut before.
+// requests; fit.go keeps requests below the sizes at which they would cost more; newresults.go and resultreducer.go
+// shorten results when they are first sent; hubcuts.go finds, for the ledger, what the MCP endpoint cut before.
 package masking
 
 import (
@@ -54,7 +54,9 @@ type Result struct {
 	// turn; zero if there is none.
 	Place, PlaceBefore history.Hash
 
-	lastTurns int // tool turns of the conversation's previous request
+	lastTurns int           // tool turns of the conversation's previous request
+	sizeKey   string        // of the conversation in inputCounts; "": it is not counted
+	size      history.Event // what it counts
 }
 
 // ToolCut is what was cut from the results of one tool.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/ctxgate/ctxgate/internal/rawjson"
 	"github.com/ctxgate/ctxgate/jsonscan"
@@ -143,8 +144,8 @@ func restoreMixed(r *llm.Restoration, message, content jsonscan.Span) ([]jsonsca
 }
 
 const (
-	cacheControl = `,"cache_control":{"type":"ephemeral"}`
-	maxMarks     = 4 // the provider's limit per request
+	cacheControl     = `,"cache_control":{"type":"ephemeral"}`
+	cacheControlHour = `,"cache_control":{"type":"ephemeral","ttl":"1h"}`
 )
 
 // MayMark implements [llm.CacheMarkCodec]. A cache_control on the request itself already marks the last block.
@@ -153,7 +154,7 @@ func (Codec) MayMark(body []byte) bool {
 	if _, whole := fields.Field("cache_control"); err != nil || whole {
 		return false
 	}
-	return bytes.Count(body, []byte(`"cache_control"`)) < maxMarks
+	return bytes.Count(body, []byte(`"cache_control"`)) < llm.MaxCacheMarks
 }
 
 // MarkLast implements [llm.CacheMarkCodec].
@@ -166,6 +167,29 @@ func (Codec) MarkLast(body []byte) []byte {
 	}
 	at := list.Value.End - len(end)
 	return slices.Concat(body[:at], []byte(cacheControl), body[at:])
+}
+
+// MarkMessage implements [llm.CacheMarkCodec]. Thinking may have no cache_control.
+func (Codec) MarkMessage(body []byte, message jsonscan.Span, ttl time.Duration) (jsonscan.Edit, bool) {
+	fields, err := jsonscan.ReadFields(body, message)
+	content, ok := fields.Field("content")
+	if err != nil || !ok {
+		return jsonscan.Edit{}, false
+	}
+	var last jsonscan.Span
+	if jsonscan.EachElement(body, content.Value, func(s jsonscan.Span) error { last = s; return nil }) != nil || last.Len() == 0 || body[last.Start] != '{' {
+		return jsonscan.Edit{}, false
+	}
+	block, err := jsonscan.ReadFields(body, last)
+	if _, marked := block.Field("cache_control"); err != nil || marked || block.Text("type") != "tool_use" {
+		return jsonscan.Edit{}, false
+	}
+	mark := cacheControl
+	if ttl >= time.Hour {
+		mark = cacheControlHour
+	}
+	at := last.End - 1 // before the closing brace
+	return jsonscan.Edit{Span: jsonscan.Span{Start: at, End: at}, Text: []byte(mark)}, true
 }
 
 // NewStreamMerger implements [llm.ReadbackCodec].

@@ -38,9 +38,9 @@ func smallOnly(profiles ...fakeprovider.PriceList) func(tableLine) bool {
 }
 
 // checkShown replays some tables and checks their bars and the page.
-func checkShown(t *testing.T, sheets ...costTable) runBills {
+func checkShown(t *testing.T, sheets ...reportTable) runBills {
 	t.Helper()
-	paid, err := replayAll(t.Context(), sheets)
+	paid, err := replayAll(t.Context(), sheets...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,6 +76,24 @@ func TestHPlus1SweepAfterABreak(t *testing.T) {
 		if c.ratio() > .9 {
 			t.Errorf("%s costs %.2f", c.name, c.ratio())
 		}
+	}
+}
+
+// H+1: sixty file reads of Claude Code, with nothing configured, cost at most 0.80 of what they cost without the
+// gateway; thirty cost no more than without it.
+func TestHPlus1ClaudeCodeReadsFiles(t *testing.T) {
+	m := newModelTable(true)
+	m.rows, m.groups = m.rows[:1], m.groups[1:]
+	paid, err := replayAll(t.Context(), m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, missed := range m.write(&strings.Builder{}, paid) {
+		t.Error(missed)
+	}
+	r, talk := m.rows[0], m.groups[1].trajectories[0]
+	if ratio := paid[r.masked(talk)].Cost(r.bill()) / paid[r.unmasked(talk)].Cost(r.bill()); ratio > .8 {
+		t.Errorf("%s cost %.3f", talk.Name, ratio)
 	}
 }
 
@@ -128,7 +146,7 @@ func TestMissedBarsAreReported(t *testing.T) {
 func TestReplayFailuresAreReported(t *testing.T) {
 	g := conversationGroup{trajectories: []trajectories.Trajectory{trajectories.Uniform(3, 50)}}
 	s := costTable{wire: clientWire{"anthropic", fakeprovider.Chat, 0}, lines: []tableLine{{fakeprovider.PriceLists()[0], g}, {fakeprovider.PriceLists()[1], g}}}
-	if _, err := replayAll(t.Context(), []costTable{s, s}); err == nil {
+	if _, err := replayAll(t.Context(), s, s); err == nil {
 		t.Error("it was replayed")
 	}
 }

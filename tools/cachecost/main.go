@@ -2,7 +2,7 @@
 // proxy against testkit/fakeprovider, which caches prompts and charges for them as the real providers do, and
 // prints what each policy costs relative to masking nothing.
 //
-// Files: tables.go defines what is measured and the bars; setup.go starts a provider and the gateway in front
+// Files: tables.go defines what is measured and the bars, todaysprices.go the table of today's models; setup.go starts a provider and the gateway in front
 // of it; replay.go replays every needed conversation once; report.go prints the tables; plot.go draws the
 // plot; page.go compares both with docs/savings.md.
 //
@@ -44,7 +44,7 @@ type options struct {
 
 func (o options) runCommand(ctx context.Context, w io.Writer) error {
 	if o.plot != "" {
-		paid, err := replayAll(ctx, []costTable{plottedTable()})
+		paid, err := replayAll(ctx, plottedTable())
 		if err != nil {
 			return err
 		}
@@ -53,8 +53,11 @@ func (o options) runCommand(ctx context.Context, w io.Writer) error {
 	if o.write && o.short {
 		return errors.New("-write needs the full tables: leave out -short")
 	}
-	all := costTables(o.short)
-	paid, err := replayAll(ctx, all)
+	all := []reportTable{newModelTable(o.short)}
+	for _, t := range costTables(o.short) {
+		all = append(all, t)
+	}
+	paid, err := replayAll(ctx, all...)
 	if err != nil {
 		return err
 	}

@@ -14,7 +14,7 @@ import (
 // The page's plot is current and well formed. Not with the race detector, where the replay takes a minute;
 // make cachecost checks it too.
 func TestPlotIsCurrent(t *testing.T) {
-	paid, err := replayAll(t.Context(), []costTable{plottedTable()})
+	paid, err := replayAll(t.Context(), plottedTable())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,7 +15,7 @@ import (
 type runBills map[replayRun]fakeprovider.Bill
 
 // replayAll replays everything that the tables need, in parallel.
-func replayAll(ctx context.Context, sheets []costTable) (runBills, error) {
+func replayAll(ctx context.Context, sheets ...reportTable) (runBills, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	type job struct {
@@ -65,7 +65,7 @@ func (r replayRun) replay(ctx context.Context, talk trajectories.Trajectory) (fa
 	}
 	defer w.Close()
 	w.provider.ScriptFunc(talk.Answer)
-	player := trajectories.Replayer{URL: w.url, Shape: r.wire.shape, CacheMarks: r.wire.cacheMarks, BeforeTurn: func(turn int) {
+	player := trajectories.Replayer{URL: w.url, Shape: r.wire.shape, CacheMarks: r.wire.cacheMarks, Model: r.model, BeforeTurn: func(turn int) {
 		if turn == len(talk.Turns)/2 {
 			w.provider.Advance(r.pause)
 		}

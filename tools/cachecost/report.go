@@ -6,22 +6,31 @@ import (
 	"strings"
 
 	"github.com/ctxgate/ctxgate/internal/testkit/fakeprovider"
+	"github.com/ctxgate/ctxgate/internal/testkit/trajectories"
 )
 
+// reportTable is a table of the report.
+type reportTable interface {
+	// runs returns the runs that the table needs.
+	runs() ([]replayRun, map[string]trajectories.Trajectory)
+	// write writes the table and returns its missed bars.
+	write(b *strings.Builder, paid runBills) (missed []string)
+}
+
 // writeReport returns the tables and the missed bars.
-func writeReport(sheets []costTable, paid runBills) (text string, missed []string) {
+func writeReport(sheets []reportTable, paid runBills) (text string, missed []string) {
 	var b strings.Builder
 	for i, s := range sheets {
 		if i > 0 {
 			b.WriteString("\n")
 		}
-		missed = append(missed, s.writeTable(&b, paid)...)
+		missed = append(missed, s.write(&b, paid)...)
 	}
 	return b.String(), missed
 }
 
-// writeTable writes a table and returns its missed bars.
-func (s costTable) writeTable(b *strings.Builder, paid runBills) (missed []string) {
+// write writes a table and returns its missed bars.
+func (s costTable) write(b *strings.Builder, paid runBills) (missed []string) {
 	fmt.Fprintf(b, "### %s\n\n| write, read | conversation | unmasked |", s.title)
 	for _, c := range s.columns {
 		fmt.Fprintf(b, " %s |", c.name)
@@ -34,8 +43,7 @@ func (s costTable) writeTable(b *strings.Builder, paid runBills) (missed []strin
 		}
 		l.writeRow(b, cells)
 	}
-	s.writeNotes(b, paid)
-	return missed
+	return append(missed, s.writeNotes(b, paid)...)
 }
 
 // writeRow writes a line; for several conversations their sum, median and maximum.
@@ -107,8 +115,8 @@ func (c costCell) missedBars(s costTable, l tableLine) []string {
 }
 
 // writeNotes writes, for each policy with a bar, the highest cost relative to the baseline at any request:
-// the loss if the conversation had ended there.
-func (s costTable) writeNotes(b *strings.Builder, paid runBills) {
+// the loss if the conversation had ended there. It returns those that are too high.
+func (s costTable) writeNotes(b *strings.Builder, paid runBills) (missed []string) {
 	for _, c := range s.columns {
 		if c.maxRatio == 0 {
 			continue
@@ -123,7 +131,15 @@ func (s costTable) writeNotes(b *strings.Builder, paid runBills) {
 			}
 		}
 		fmt.Fprintf(b, "\nHad a conversation ended at its worst moment, %s would have cost at most %.2f: %s.\n", c.name, worst, where)
+		most := maxWorst
+		if s.wire == rollingWire {
+			most = maxWorstThinking
+		}
+		if worst > most {
+			missed = append(missed, fmt.Sprintf("%s: %s had cost %.4f, the bar is %.2f: %s", s.title, c.name, worst, most, where))
+		}
 	}
+	return missed
 }
 
 // worstRatio returns the highest cost relative to the baseline up to any request, and that request.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ctxgate/ctxgate/chat"
 	"github.com/ctxgate/ctxgate/chat/masking"
+	"github.com/ctxgate/ctxgate/config"
 	"github.com/ctxgate/ctxgate/front"
 	"github.com/ctxgate/ctxgate/history"
 	"github.com/ctxgate/ctxgate/internal/secret"
@@ -35,7 +36,9 @@ const storeTimeout = unit.Duration(time.Minute)
 
 // openSetup starts both. The gateway's configuration has the prices of the run.
 func openSetup(r replayRun) (*testSetup, error) {
-	w := &testSetup{provider: fakeprovider.New(nil, fakeprovider.Options{DiscardBodies: true})}
+	w := &testSetup{provider: fakeprovider.New(nil, fakeprovider.Options{
+		DiscardBodies: true, MarksLast: r.rules.marksLast, CacheUnit: r.rules.unit, MinCacheTokens: r.rules.minTokens, CacheTTL: r.rules.ttl,
+	})}
 	w.closers = append(w.closers, w.provider.Close)
 	limits, keeping := state.Default(), recall.Default()
 	limits.Timeout, keeping.KeepTimeout = storeTimeout, storeTimeout
@@ -47,8 +50,9 @@ func openSetup(r replayRun) (*testSetup, error) {
 	}
 	transport := upstream.NewTransport()
 	w.closers = append(w.closers, transport.CloseIdleConnections)
+	masker := masking.New(recaller, w.provider.Now)
 	proxy := chat.New(chatSettings(r, w.provider.URL), chat.Deps{
-		Transport: transport, Meter: meter.New("cachecost", func() (meter.StoreStats, bool) { return meter.StoreStats{}, true }), Shrink: masking.New(recaller, w.provider.Now).Shrink,
+		Transport: transport, Meter: meter.New("cachecost", func() (meter.StoreStats, bool) { return meter.StoreStats{}, true }), Shrink: masker.Shrink, CountInput: masker.CountInput, Recall: recaller,
 	})
 	if err := w.serveGateway(proxy); err != nil {
 		return nil, w.closeWith(err)
@@ -66,6 +70,11 @@ func chatSettings(r replayRun, url string) chat.Settings {
 	s := chat.Settings{Chat: chat.Default(), HTTP: front.Default().HTTP}
 	s.Chat.Providers = []chat.Provider{provider}
 	s.Chat.ObservationMasking.Schema1 = r.policy
+	if r.model != "" {
+		agents := config.DefaultFor("agents").Chat
+		s.Chat.ObservationMasking, s.Chat.LLM = agents.ObservationMasking, agents.LLM
+		s.Chat.ObservationMasking.Recovery.Offer = false // the tables show what the policy does
+	}
 	return s
 }
 

@@ -132,6 +132,8 @@ type replayRun struct {
 	price      history.CachePrices // in the gateway's configuration; zero if the policy ignores prices
 	trajectory string
 	pause      time.Duration
+	rules      cacheRules
+	model      string // with it the gateway has profile = "agents", and finds the prices itself
 }
 
 // runFor returns equal runs for replays with equal requests, which are replayed once: only auto depends on

@@ -9,6 +9,9 @@ type Prices struct {
 	Write1h float64
 	// Output is the price of an output token; when 0, only input is charged.
 	Output float64
+	// StepFactor multiplies all prices of a request with more than StepAbove tokens of input; 0: there is no step.
+	StepAbove  int
+	StepFactor float64
 }
 
 // PriceList is a provider's named prices.
@@ -48,9 +51,16 @@ func (e Usage) Cost(p Prices) float64 {
 	if long == 0 {
 		long = 1.6 * p.Write
 	}
-	return float64(e.Uncached) + p.Write*float64(e.CacheWrite) + long*float64(e.CacheWrite1h) +
+	cost := float64(e.Uncached) + p.Write*float64(e.CacheWrite) + long*float64(e.CacheWrite1h) +
 		p.Read*float64(e.CacheRead) + p.Output*float64(e.Output)
+	if e.IsAboveStep(p) {
+		cost *= p.StepFactor
+	}
+	return cost
 }
+
+// IsAboveStep says whether the request is larger than the price step.
+func (e Usage) IsAboveStep(p Prices) bool { return p.StepFactor > 0 && e.Input() > p.StepAbove }
 
 // Bill is the usage of each request.
 type Bill []Usage
@@ -69,4 +79,13 @@ func (l Bill) Total() Usage {
 }
 
 // Cost is the bill's cost at the given prices.
-func (l Bill) Cost(p Prices) float64 { return l.Total().Cost(p) }
+func (l Bill) Cost(p Prices) float64 {
+	if p.StepFactor == 0 {
+		return l.Total().Cost(p)
+	}
+	sum := 0.0
+	for _, e := range l {
+		sum += e.Cost(p)
+	}
+	return sum
+}

@@ -2,13 +2,14 @@ package fakeprovider
 
 import (
 	"hash/maphash"
+	"slices"
 	"sync"
 	"time"
 )
 
 const (
-	stride         = 128 // tokens by which automatically cached prefixes grow
-	lookback       = 20  // blocks searched back from a breakpoint, its own included
+	recentEnds     = 50 // ends of requests that chargeEnds finds
+	lookback       = 20 // blocks searched back from a breakpoint, its own included
 	maxBreakpoints = 4
 	shortTTL       = 5 * time.Minute
 	longTTL        = time.Hour
@@ -19,6 +20,7 @@ type cache struct {
 	seed    maphash.Seed
 	mu      sync.Mutex
 	entries map[uint64]*cacheEntry
+	ends    map[string][]uint64 // the last keys of chargeEnds, by scope
 }
 
 type cacheEntry struct {
@@ -29,12 +31,15 @@ type cacheEntry struct {
 // cacheUse is how one request's input is charged, in tokens.
 type cacheUse struct{ uncached, cacheWritten, cacheWritten1h, cacheRead int }
 
-func newCache() *cache { return &cache{seed: maphash.MakeSeed(), entries: map[uint64]*cacheEntry{}} }
+func newCache() *cache {
+	return &cache{seed: maphash.MakeSeed(), entries: map[uint64]*cacheEntry{}, ends: map[string][]uint64{}}
+}
 
 func (c *cache) clear() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	clear(c.entries)
+	clear(c.ends)
 }
 
 // refresh extends the entry if it has not expired, and reports whether it was found.
@@ -51,22 +56,22 @@ func (c *cache) addEntry(key uint64, now time.Time, ttl time.Duration) {
 	c.entries[key] = &cacheEntry{now.Add(ttl), ttl}
 }
 
-// chargeAutomatic caches as OpenAI does: every prefix of at least minTokens, in steps of 128, is found
-// again if it was used within ttl. The longest such prefix is read.
-func (c *cache) chargeAutomatic(scope string, p prompt, now time.Time, ttl time.Duration, minTokens int) cacheUse {
+// chargeAutomatic caches as most providers do: every prefix of at least minTokens, in steps of unit tokens, is
+// found again if it was used within ttl. The longest such prefix is read.
+func (c *cache) chargeAutomatic(scope string, p prompt, now time.Time, ttl time.Duration, minTokens, unit int) cacheUse {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	total, read := p.tokens(), 0
-	keys := c.prefixKeys(scope, p)
+	keys := c.prefixKeys(scope, p, unit)
 	for i, key := range keys {
-		at := (i + 1) * stride
+		at := (i + 1) * unit
 		if at >= minTokens && c.refresh(key, now) && read < at {
 			read = at
 		}
 	}
 	written := 0
 	for i, key := range keys {
-		if at := (i + 1) * stride; at >= minTokens && at > read {
+		if at := (i + 1) * unit; at >= minTokens && at > read {
 			c.addEntry(key, now, ttl)
 			written = at - read
 		}
@@ -74,25 +79,46 @@ func (c *cache) chargeAutomatic(scope string, p prompt, now time.Time, ttl time.
 	return cacheUse{uncached: total - read - written, cacheWritten: written, cacheRead: read}
 }
 
-// prefixKeys returns the keys of the prefixes of 128, 256, … tokens.
-func (c *cache) prefixKeys(scope string, p prompt) []uint64 {
+// prefixKeys returns the keys of the prefixes of one, two, … units of tokens.
+func (c *cache) prefixKeys(scope string, p prompt, unit int) []uint64 {
 	var h maphash.Hash
 	h.SetSeed(c.seed)
 	_, _ = h.WriteString(scope)
 	_ = h.WriteByte(0)
 	var keys []uint64
-	rest := stride * BytesPerToken
+	rest := unit * BytesPerToken
 	for _, b := range p {
 		text := b.text
 		for len(text) >= rest {
 			_, _ = h.WriteString(text[:rest])
 			keys = append(keys, h.Sum64())
-			text, rest = text[rest:], stride*BytesPerToken
+			text, rest = text[rest:], unit*BytesPerToken
 		}
 		_, _ = h.WriteString(text)
 		rest -= len(text)
 	}
 	return keys
+}
+
+// chargeEnds caches as OpenAI does since GPT-5.6: each request writes one entry, at its end, and reads the longest of
+// the last fifty entries that is a prefix of it. There is no other prefix to fall back to.
+func (c *cache) chargeEnds(scope string, p prompt, now time.Time, ttl time.Duration, minTokens int) cacheUse {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	ends, read := c.blockEnds(scope, p), 0
+	if len(ends) == 0 || ends[len(ends)-1].tokens < minTokens {
+		return cacheUse{uncached: p.tokens()}
+	}
+	for _, e := range ends {
+		if slices.Contains(c.ends[scope], e.key) && c.refresh(e.key, now) {
+			read = e.tokens
+		}
+	}
+	last := ends[len(ends)-1]
+	c.addEntry(last.key, now, ttl)
+	recent := append(slices.DeleteFunc(c.ends[scope], func(k uint64) bool { return k == last.key }), last.key)
+	c.ends[scope] = recent[max(0, len(recent)-recentEnds):]
+	return cacheUse{cacheWritten: last.tokens - read, cacheRead: read}
 }
 
 // blockEnd is a position where a cache entry can end.

@@ -78,7 +78,7 @@ func TestAutomaticCache(t *testing.T) {
 		},
 	} {
 		checkCache(t, name, steps, func(c *cache, p prompt, now time.Time) cacheUse {
-			return c.chargeAutomatic("m", p, now, 5*time.Minute, 1024)
+			return c.chargeAutomatic("m", p, now, 5*time.Minute, 1024, 128)
 		})
 	}
 }
@@ -128,6 +128,30 @@ func TestBreakpointCache(t *testing.T) {
 	}
 }
 
+func TestEndsCache(t *testing.T) {
+	const minute = time.Minute
+	for name, steps := range map[string][]cacheRequest{
+		"each request reads the one before": {
+			{0, "a:2000 b:100", cacheUse{cacheWritten: 2100}}, {0, "a:2000 b:100 c:200", cacheUse{cacheRead: 2100, cacheWritten: 200}},
+			{0, "a:2000 b:100 c:200 d:300", cacheUse{cacheRead: 2300, cacheWritten: 300}},
+		},
+		"after an edit, the last end before it": {
+			{0, "a:2000 b:100", cacheUse{cacheWritten: 2100}}, {0, "a:2000 b:100 c:900 d:900", cacheUse{cacheRead: 2100, cacheWritten: 1800}},
+			{0, "a:2000 b:100 c:900 x:10 e:50", cacheUse{cacheRead: 2100, cacheWritten: 960}}, // not up to c
+		},
+		"short prompts are not cached": {
+			{0, "a:1000", cacheUse{uncached: 1000}}, {0, "a:1000 b:100", cacheUse{cacheWritten: 1100}},
+		},
+		"half an hour": {
+			{0, "a:2000", cacheUse{cacheWritten: 2000}}, {29 * minute, "a:2000", cacheUse{cacheRead: 2000}}, {31 * minute, "a:2000", cacheUse{cacheWritten: 2000}},
+		},
+	} {
+		checkCache(t, name, steps, func(c *cache, p prompt, now time.Time) cacheUse {
+			return c.chargeEnds("m", p, now, 30*time.Minute, 1024)
+		})
+	}
+}
+
 // Models and accounts have separate caches.
 func TestCacheScope(t *testing.T) {
 	c, p := newCache(), parsePrompt("a:2000!")
@@ -135,7 +159,7 @@ func TestCacheScope(t *testing.T) {
 	if h := c.chargeBreakpoints("n", p, epoch, 1024); h.cacheRead != 0 {
 		t.Errorf("%+v", h)
 	}
-	if h := c.chargeAutomatic("n", p, epoch, time.Hour, 1024); h.cacheRead != 0 {
+	if h := c.chargeAutomatic("n", p, epoch, time.Hour, 1024, 128); h.cacheRead != 0 {
 		t.Errorf("%+v", h)
 	}
 }
@@ -151,6 +175,7 @@ func TestBillCost(t *testing.T) {
 	}{
 		{Prices{Write: 1.25, Read: 0.1}, 150 + 1250 + 200 + 100},
 		{Prices{Write: 1, Read: 1, Write1h: 1}, 2250},
+		{Prices{Write: 1, Read: 1, Write1h: 1, StepAbove: 1100, StepFactor: 3}, 1100 + 3*1150},
 		{Prices{Write: 1, Read: 0.5, Write1h: 1, Output: 5}, 150 + 1000 + 100 + 500 + 150},
 	} {
 		if got := l.Cost(c.prices); got != c.want {

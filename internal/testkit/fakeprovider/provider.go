@@ -45,6 +45,11 @@ type Options struct {
 	CacheTTL time.Duration
 	// MinCacheTokens is the shortest cached prefix; 1024 when 0.
 	MinCacheTokens int
+	// CacheUnit is the number of tokens by which automatically cached prefixes grow; 128 when 0.
+	CacheUnit int
+	// MarksLast: the automatic cache is that of OpenAI's models since GPT-5.6, which writes one entry at the end of
+	// each request and finds only such entries again, not the longest prefix.
+	MarksLast bool
 	// ContextWindow is the largest prompt in tokens; 0: unlimited.
 	ContextWindow int
 	// AllowUnknownFields accepts unknown fields, as most OpenAI-compatible providers do.
@@ -114,6 +119,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.MinCacheTokens == 0 {
 		o.MinCacheTokens = 1024
+	}
+	if o.CacheUnit == 0 {
+		o.CacheUnit = 128
 	}
 	if o.Prices == (Prices{}) {
 		o.Prices = Prices{Write: 1, Read: 0.1}

@@ -216,7 +216,11 @@ func (p *Provider) charge(r *http.Request, d endpoint, rec *Request, a *request,
 		if a.cacheTTL > 0 {
 			ttl = a.cacheTTL
 		}
-		h = p.cache.chargeAutomatic(scope, a.prompt, now, ttl, p.opts.MinCacheTokens)
+		if p.opts.MarksLast {
+			h = p.cache.chargeEnds(scope, a.prompt, now, ttl, p.opts.MinCacheTokens)
+		} else {
+			h = p.cache.chargeAutomatic(scope, a.prompt, now, ttl, p.opts.MinCacheTokens, p.opts.CacheUnit)
+		}
 	}
 	if d.shape == Gemini { // writing to its cache costs nothing, and is not reported
 		h.uncached, h.cacheWritten = h.uncached+h.cacheWritten, 0

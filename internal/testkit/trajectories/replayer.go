@@ -46,6 +46,10 @@ const (
 	MarkNone
 	// MarkRolling1h is MarkRolling with a TTL of one hour.
 	MarkRolling1h
+	// MarkLast marks the system prompt twice and the last user message, as Claude Code does.
+	MarkLast
+	// MarkFour is MarkLast with the user message before the last too: every mark that a request may have.
+	MarkFour
 )
 
 // StatusError is a reply with a status other than 200.

@@ -39,8 +39,8 @@ func newRequestBuilder(p Replayer, t Trajectory) *requestBuilder {
 	system, task, model := quote(t.System), quote(t.Task), quote(p.Model)
 	switch p.Shape {
 	case fakeprovider.Messages:
-		d.head = fmt.Sprintf(`{"model":%s,"max_tokens":8192%s%s,"tools":%s,"system":[{"type":"text","text":%s%s}],"messages":[`,
-			model, stream, thinking(t), list, system, d.markIf(p.CacheMarks != MarkNone))
+		d.head = fmt.Sprintf(`{"model":%s,"max_tokens":8192%s%s,"tools":%s,"system":[%s{"type":"text","text":%s%s}],"messages":[`,
+			model, stream, thinking(t), list, d.firstSystemBlock(), system, d.markIf(p.CacheMarks != MarkNone))
 		d.addUser(fmt.Sprintf(`{"type":"text","text":%s`, task))
 	case fakeprovider.Responses:
 		d.head = fmt.Sprintf(`{"model":%s%s,"store":false,"instructions":%s,"tools":%s,"input":[`, model, stream, system, list)
@@ -111,6 +111,25 @@ func (d *requestBuilder) addUser(blocks ...string) {
 	d.messages = append(d.messages, open+"}]}")
 }
 
+// firstSystemBlock is the marked line that Claude Code puts before its system prompt.
+func (d *requestBuilder) firstSystemBlock() string {
+	if m := d.replayer.CacheMarks; m != MarkLast && m != MarkFour {
+		return ""
+	}
+	return `{"type":"text","text":"You are an agent that works in a terminal."` + mark + `},`
+}
+
+// rollingMarks is how many of the last user messages are marked.
+func (d *requestBuilder) rollingMarks() int {
+	switch d.replayer.CacheMarks {
+	case MarkRolling, MarkRolling1h, MarkFour:
+		return 2
+	case MarkLast:
+		return 1
+	}
+	return 0
+}
+
 // body is the request for the next turn.
 func (d *requestBuilder) body() []byte {
 	size := len(d.head) + 2
@@ -120,8 +139,8 @@ func (d *requestBuilder) body() []byte {
 	b := bytes.NewBuffer(make([]byte, 0, size))
 	b.WriteString(d.head)
 	from := len(d.messages)
-	if n := len(d.users); n > 0 && (d.replayer.CacheMarks == MarkRolling || d.replayer.CacheMarks == MarkRolling1h) {
-		from = d.users[max(n-2, 0)]
+	if last, n := d.rollingMarks(), len(d.users); n > 0 && last > 0 {
+		from = d.users[max(n-last, 0)]
 	}
 	for i, s := range d.messages {
 		if i > 0 {

@@ -92,6 +92,24 @@ func UniformSet() []Trajectory {
 	return []Trajectory{Uniform(58, 520), Uniform(120, 1500), Uniform(80, 4000)}
 }
 
+// FileReads is a session of Claude Code, as its recorded requests are, in which every turn reads a source file of 2
+// to 12 KB: a long preamble of tools and instructions, reminders before the task, a little thinking.
+func FileReads(turns int) Trajectory {
+	name := fmt.Sprintf("%d file reads", turns)
+	w := newTextWriter("file reads") // the first turns of all lengths are the same
+	t := w.newTrajectory(name)
+	t.System = w.prose(18_000)
+	t.Task = w.prose(2700)
+	for i := range turns {
+		path := "/home/user/project/" + w.path()
+		t.Turns = append(t.Turns, Turn{
+			Thinking: w.prose(25),
+			ToolUses: []ToolUse{w.toolUse(i, 0, "read_file", fmt.Sprintf(`{"path":%q}`, path), w.code(path, 500+w.rng.IntN(2500)))},
+		})
+	}
+	return t
+}
+
 // newTrajectory returns a trajectory without turns.
 func (w *textWriter) newTrajectory(name string) Trajectory {
 	return Trajectory{
