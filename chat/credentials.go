@@ -95,7 +95,7 @@ func (p *activeConfig) splitCredentials(r *http.Request, v llm.Vendor) (head, ow
 
 // splitQuery takes a parameter out of a query, and leaves the other bytes as they are.
 func splitQuery(query, param string) (values []string, rest string) {
-	if param == "" || !strings.Contains(query, param) {
+	if param == "" || query == "" {
 		return nil, query
 	}
 	var kept []string

@@ -13,6 +13,7 @@ import (
 
 	"github.com/anthropics/anthropic-sdk-go"
 	"github.com/openai/openai-go/v3"
+	"google.golang.org/genai"
 
 	"github.com/ctxgate/ctxgate/auth"
 	"github.com/ctxgate/ctxgate/chat"
@@ -310,6 +311,9 @@ func TestLaterRoundFails(t *testing.T) {
 			}
 			if e := (&anthropic.Error{}); errors.As(err, &e) {
 				status = e.StatusCode
+			}
+			if e := (genai.APIError{}); errors.As(err, &e) {
+				status = e.Code
 			}
 			want := map[bool]int{true: http.StatusServiceUnavailable, false: http.StatusBadGateway}[step.Fail != nil]
 			if !stream && status != want || stream && status != 0 {
