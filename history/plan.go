@@ -151,11 +151,6 @@ func (p *Plan) Tokens() int {
 	return max(0, n-Tokens(cut))
 }
 
-// MovesNow says whether this request masks something that no earlier one did.
-func (p *Plan) MovesNow() bool {
-	return slices.ContainsFunc(p.Cuts, func(c Cut) bool { return c.AtTurn == len(p.d.Turns) })
-}
-
 // PaysToFit says whether the move of a [Dialogue.FitEvent] at this request costs less than a price step of
 // this factor would add.
 func (p *Plan) PaysToFit(factor float64) bool {
