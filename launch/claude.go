@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"path/filepath"
 	"slices"
+
+	"github.com/ctxgate/ctxgate/internal/recovertool"
 )
 
 func claudeCode() Agent {
@@ -57,6 +59,9 @@ func claudeModel(h Host, _ []string) Model {
 // claudeCommands are the commands of Claude Code that start no conversation.
 var claudeCommands = []string{"mcp", "config", "doctor", "update", "upgrade", "install", "setup-token", "plugin", "auth", "agents", "migrate-installer"}
 
+// claudeRecoverTool is recover_text as Claude Code names it.
+const claudeRecoverTool = "mcp__ctxgate__" + recovertool.Name
+
 func wireClaude(c *Command, w Wiring) error {
 	if w.URL != "" {
 		c.setenv(claudeBaseURL, w.URL)
@@ -86,8 +91,9 @@ func wireClaude(c *Command, w Wiring) error {
 	if err != nil {
 		return err
 	}
-	// With "=" the option takes one value; without, it would take the prompt too.
-	c.prepend("--mcp-config=" + file)
+	// With "=" the option takes one value; without, it would take the prompt too. The model may read back what was cut
+	// from its conversation without a question to the user; the option adds to those that the user gives.
+	c.prepend("--mcp-config="+file, "--allowedTools="+claudeRecoverTool)
 	if w.IsOnly && !hasOption(c.Args[1:], "--mcp-config") {
 		c.prepend("--strict-mcp-config")
 	}

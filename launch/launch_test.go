@@ -128,7 +128,8 @@ func TestClaudeCommand(t *testing.T) {
 	if c.value("ANTHROPIC_BASE_URL") != "http://gate" || c.value("ANTHROPIC_CUSTOM_HEADERS") != "A: b\nX-Ctxgate-Token: t0ken" {
 		t.Errorf("environment %q", c.Env)
 	}
-	if len(c.Args) != 5 || c.Args[0] != "--strict-mcp-config" || c.Args[2] != `--settings={"env":{"ANTHROPIC_BASE_URL":"http://gate"}}` || c.Args[3] != "-p" {
+	if len(c.Args) != 6 || c.Args[0] != "--strict-mcp-config" || c.Args[2] != "--allowedTools=mcp__ctxgate__recover_text" ||
+		c.Args[3] != `--settings={"env":{"ANTHROPIC_BASE_URL":"http://gate"}}` || c.Args[4] != "-p" {
 		t.Errorf("arguments %q", c.Args)
 	}
 	file := strings.TrimPrefix(c.Args[1], "--mcp-config=")
