@@ -65,7 +65,7 @@ func (m *Masker) Shrink(ctx context.Context, o Request) Result {
 	m.newResults.storeAndCut(ctx, o, dialogue, plan, reduced, &out)
 	out.measureForLedger(dialogue)
 	switch {
-	case len(out.Edits) > 0:
+	case len(out.Cuts) > 0:
 	case len(plan.Cuts)+len(reduced) > 0:
 		out.NotMasking = "the originals cannot be stored"
 	default:

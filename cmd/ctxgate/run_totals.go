@@ -16,9 +16,11 @@ import (
 
 // runTotals is what a gateway has done so far.
 type runTotals struct {
-	isKnown                             bool
-	texts, chars, requests, savedTokens float64
-	notMasking                          string // why the last request to a model was not masked
+	isKnown                bool
+	texts, chars, requests float64
+	billed, unmasked       float64 // what input cost, and would have cost without ctxgate, in tokens of fresh input
+	masked                 float64 // requests to models without some old or long tool results
+	notMasking             string  // why the last request to a model was not masked
 }
 
 // textReply keeps the body of a reply to this process.
@@ -48,15 +50,15 @@ func (g *runGateway) readTotals(ctx context.Context) runTotals {
 			t.requests += n
 		case "ctxgate_llm_input_cost_tokens_total":
 			if strings.Contains(m[2], `kind="unmasked"`) {
-				t.savedTokens += n
+				t.unmasked += n
 			} else if strings.Contains(m[2], `kind="billed"`) {
-				t.savedTokens -= n
+				t.billed += n
 			}
 		}
 	}
 	var status admin.Status
 	_ = json.Unmarshal([]byte(g.get(ctx, statusPath)), &status)
-	t.notMasking = status.Today.NotMasking
+	t.masked, t.notMasking = float64(status.Today.MaskedRequests), status.Today.NotMasking
 	return t
 }
 
@@ -84,22 +86,32 @@ func (t runTotals) since(before runTotals) string {
 	var parts []string
 	if n := t.texts - before.texts; n > 0 {
 		parts = append(parts, fmt.Sprintf("%s cut by %s characters ('ctxgate recover --list' shows them)", plural(n, "tool result"), thousands(t.chars-before.chars)))
-	} else {
+	} else if t.masked <= before.masked {
 		parts = append(parts, "no tool result was cut")
 	}
 	if n := t.requests - before.requests; n > 0 {
-		text := plural(n, "model request")
-		if saved := t.savedTokens - before.savedTokens; saved >= 1 {
-			text += ", about " + thousands(saved) + " input tokens saved"
-		} else if saved <= -1 {
-			text += ", about " + thousands(-saved) + " input tokens more than without ctxgate"
-		}
-		if t.notMasking != "" {
-			text += "; not masking yet: " + printable(t.notMasking)
-		}
-		parts = append(parts, text)
+		parts = append(parts, t.requestsSince(before, n))
 	}
 	return strings.Join(parts, "; ")
+}
+
+// requestsSince says what the requests to models after an earlier reading cost.
+func (t runTotals) requestsSince(before runTotals, n float64) string {
+	text := plural(n, "model request")
+	if masked := t.masked - before.masked; masked > 0 {
+		text += ", " + thousands(masked) + " of them without old tool results"
+	}
+	unmasked := t.unmasked - before.unmasked
+	switch saved := unmasked - (t.billed - before.billed); {
+	case saved >= 1:
+		text += fmt.Sprintf("; about %s input tokens saved, %.0f %% of the input's cost", thousands(saved), 100*saved/unmasked)
+	case saved <= -1:
+		text += "; about " + thousands(-saved) + " input tokens more than without ctxgate"
+	}
+	if t.notMasking != "" {
+		text += "; not masking yet: " + printable(t.notMasking)
+	}
+	return text
 }
 
 func plural(n float64, noun string) string {
