@@ -292,8 +292,17 @@ func TestRunPassesExitCodeAndOutput(t *testing.T) {
 	s.checkNothingLeft()
 }
 
-// newRunSetup makes the home of an agent as people have it.
+// newRunSetup makes the home of an agent with a short window, so that a short conversation shows masking.
 func newRunSetup(t *testing.T, a agents.Agent, r runnable) *setup {
+	t.Helper()
+	s := newHome(t, a, r)
+	s.sandbox.Setenv("CTXGATE_OBSERVATION_MASKING_SCHEMA1_WINDOW_TURNS", "2")
+	s.sandbox.Setenv("CTXGATE_OBSERVATION_MASKING_SCHEMA1_ADVANCE", "turn")
+	return s
+}
+
+// newHome makes the home of an agent as people have it.
+func newHome(t *testing.T, a agents.Agent, r runnable) *setup {
 	t.Helper()
 	s := &setup{t: t, agent: a, sandbox: agents.NewSandbox(t), provider: fakeprovider.New(t, fakeprovider.Options{})}
 	self, err := os.Executable()
@@ -307,9 +316,6 @@ func newRunSetup(t *testing.T, a agents.Agent, r runnable) *setup {
 	for name, value := range r.env {
 		s.sandbox.Setenv(name, fill.Replace(value))
 	}
-	// A short window, so that a short conversation shows masking.
-	s.sandbox.Setenv("CTXGATE_OBSERVATION_MASKING_SCHEMA1_WINDOW_TURNS", "2")
-	s.sandbox.Setenv("CTXGATE_OBSERVATION_MASKING_SCHEMA1_ADVANCE", "turn")
 	s.sandbox.AddProgram(a, r.program)
 	return s
 }

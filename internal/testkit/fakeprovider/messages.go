@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"regexp"
 	"strings"
 	"time"
 )
@@ -17,8 +18,11 @@ var (
 	messagesBeta = strings.Fields("betas mcp_servers output_format fallbacks")
 )
 
-// systemTurnsBeta is in the header of clients that send system messages in the middle of a conversation.
+// systemTurnsBeta is in the header of clients that send system messages in the middle of a conversation. Models from
+// Opus 4.8 on take them without it.
 const systemTurnsBeta = "mid-conversation-system"
+
+var systemTurnsModel = regexp.MustCompile(`^claude-(opus-4-8|[a-z]+-5)`)
 
 // maxToolName is the longest name of a tool.
 const maxToolName = 128
@@ -46,7 +50,7 @@ func readMessages(p *Provider, r *http.Request, body []byte) (*request, *apiErro
 		return nil, extraField(key)
 	}
 	m := &messageReader{request: request{model: f.text("model"), stream: f.isTrue("stream"), includeUsage: true}, lenient: p.opts.AllowUnknownFields}
-	m.systemTurns = strings.Contains(r.Header.Get("Anthropic-Beta"), systemTurnsBeta)
+	m.systemTurns = strings.Contains(r.Header.Get("Anthropic-Beta"), systemTurnsBeta) || systemTurnsModel.MatchString(m.model)
 	for _, read := range []func(fields) *apiError{m.checkRequired, m.readThinking, m.readTools, m.readSystem, m.readMessageList, m.checkBreakpoints} {
 		if apiErr := read(f); apiErr != nil {
 			return nil, apiErr
