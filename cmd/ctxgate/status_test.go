@@ -62,6 +62,10 @@ func TestStatusText(t *testing.T) {
 	if !strings.Contains(toolsOnly, "estimate   tools only; ~12,345 tokens not sent into the context,\n") {
 		t.Errorf("got\n%s", toolsOnly)
 	}
+	idle := statusText(admin.Status{Version: "v1", Servers: s.Servers[:1]}, now, style{})
+	if !strings.Contains(idle, "0 texts  no tool result was over max_chars\n") {
+		t.Errorf("got\n%s", idle)
+	}
 	// An empty gateway, and one whose store is down.
 	empty := statusText(admin.Status{Version: "v1", Store: admin.Store{Driver: "sqlite", Error: "the store cannot be used"}}, now, style{})
 	if !strings.Contains(empty, "servers  0\n") || !strings.Contains(empty, "does not answer: the store cannot be used") {

@@ -100,7 +100,11 @@ func statusText(s admin.Status, now time.Time, st style) string {
 
 	t := s.Today
 	head("today", "since "+t.Since.Local().Format("15:04"))
-	line("  cut        %14s  %12s characters  ~%s tokens", countOf(t.TextsCut, "text"), groupDigits(t.CharsCut), groupDigits(t.TokensCut))
+	if t.TextsCut == 0 && len(s.Servers) > 0 {
+		line("  cut        %14s  no tool result was over max_chars", "0 texts")
+	} else {
+		line("  cut        %14s  %12s characters  ~%s tokens", countOf(t.TextsCut, "text"), groupDigits(t.CharsCut), groupDigits(t.TokensCut))
+	}
 	line("  masked     %14s  of %s to models, ~%s tokens not sent", countOf(t.MaskedRequests, "request"), groupDigits(t.ModelRequests), groupDigits(t.MaskedTokens))
 	line("  read back  %14s  %12s characters  ~%s tokens", countOf(t.ReadBacks, "time"), groupDigits(t.CharsReadBack), groupDigits(t.TokensReadBack))
 	writeSavings(&b, t)
