@@ -70,6 +70,9 @@ func (o options) runCommand(ctx context.Context, w io.Writer) error {
 	if o.write {
 		problems = append(problems, writePage(o.page, text, plottedTable().drawPlot(paid)))
 	} else {
+		if o.short { // the table of models has fewer columns then
+			text, _ = writeReport(all[1:], paid)
+		}
 		problems = append(problems, checkPage(o.page, text, plottedTable().drawPlot(paid)))
 	}
 	if err := errors.Join(problems...); err != nil {
