@@ -344,7 +344,7 @@ func TestConfiguredPaths(t *testing.T) {
 	conversation := requestBodies["/v1/chat/completions"](4)
 
 	const deployment = "/openai/deployments/my-gpt/chat/completions?api-version=2024-10-21"
-	if resp, body := g.post(t, deployment, conversation, http.Header{"Api-Key": {"mine"}}); resp.StatusCode != 200 || body != wires["completions"].reply {
+	if resp, body := g.post(t, deployment, conversation, http.Header{"Api-Key": {"mine"}}); resp.StatusCode != http.StatusOK || body != wires["completions"].reply {
 		t.Fatalf("got %d %s", resp.StatusCode, body)
 	}
 	sent := f.requests()[0]
@@ -365,7 +365,7 @@ func TestConfiguredPaths(t *testing.T) {
 	} {
 		resp, body := g.post(t, path, conversation, withHeader(asJSON, "Authorization", "Bearer bedrock-key", "X-Amzn-Bedrock-Trace", "ENABLED"))
 		last := bedrock.requests()[len(bedrock.requests())-1]
-		if resp.StatusCode != 200 || body != "\x00\x00\x01\x02\xff" || last.uri != path || string(last.body) != conversation || last.header.Get("Authorization") != "Bearer bedrock-key" || last.header.Get("X-Amzn-Bedrock-Trace") == "" {
+		if resp.StatusCode != http.StatusOK || body != "\x00\x00\x01\x02\xff" || last.uri != path || string(last.body) != conversation || last.header.Get("Authorization") != "Bearer bedrock-key" || last.header.Get("X-Amzn-Bedrock-Trace") == "" {
 			t.Errorf("%s: got %d %q, forwarded %s %v", path, resp.StatusCode, body, last.uri, last.header)
 		}
 	}

@@ -1,7 +1,6 @@
 package history
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 
@@ -28,7 +27,7 @@ var modelPrices = []CachePrices{
 func TestHPlus1AutoIsBounded(t *testing.T) {
 	const maxWorst, conversations = 1.06, 60
 	for _, c := range modelPrices {
-		shape := llm.Codec(openAIChat)
+		var shape llm.Codec = openAIChat
 		if c.Lookback == 20 {
 			shape = anthropicMessages
 		}
@@ -52,7 +51,7 @@ func TestHPlus1AutoIsBounded(t *testing.T) {
 			}
 			sum, plain = sum+b.Masked[len(b.Masked)-1], plain+b.Plain[len(b.Plain)-1]
 		}
-		t.Log(fmt.Sprintf("%+v: %.2f, %d of %d ended above 1", c, sum/plain, ended, conversations))
+		t.Logf("%+v: %.2f, %d of %d ended above 1", c, sum/plain, ended, conversations)
 		if sum > plain || ended > conversations/10 {
 			t.Errorf("%+v: auto costs %.3f; %d of %d conversations ended above 1", c, sum/plain, ended, conversations)
 		}

@@ -56,7 +56,7 @@ func (p *Plan) firstMaskableTurn() int {
 	d := p.d
 	for i := range d.Results {
 		r := &d.Results[i]
-		if r.Turn >= 0 && p.policy.readsAsText(r) && p.template.savedBytes(r, r.Name) > 0 && !(p.policy.KeepErrors && d.looksFailed(p.policy, i)) {
+		if r.Turn >= 0 && p.policy.readsAsText(r) && p.template.savedBytes(r, r.Name) > 0 && (!p.policy.KeepErrors || !d.looksFailed(p.policy, i)) {
 			return r.Turn
 		}
 	}

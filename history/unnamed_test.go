@@ -23,7 +23,7 @@ func TestUnnamedCalls(t *testing.T) {
 		summarize := func(d *Dialogue) (out []string) {
 			goals := d.Goals()
 			for i, r := range d.Results {
-				out = append(out, fmt.Sprint(r.Name, r.Turn, r.last, r.since, r.Maskable, d.Text(i), goals.Of(i)))
+				out = append(out, fmt.Sprint(r.Name, r.Turn, r.last, r.since, r.Maskable, string(d.Text(i)), goals.Of(i)))
 			}
 			return out
 		}

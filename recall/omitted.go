@@ -118,8 +118,8 @@ func (r *Recall) omittedFrom(ctx context.Context, k tenantKeys, text []byte) (in
 // omittedByMarkers looks for shortened texts inside a text, by their markers.
 func (r *Recall) omittedByMarkers(ctx context.Context, k tenantKeys, text []byte) (int, error) {
 	type original struct {
-		chars, omitted, markers int64
-		m                       *manifest
+		omitted, markers int64
+		m                *manifest
 	}
 	total := 0
 	originals := map[string]*original{}

@@ -294,7 +294,6 @@ func (s *Server) acquireShared(ctx context.Context, caller Caller) (m *ManagedCo
 		if !wait {
 			return m, release, err
 		}
-		m = nil
 		select {
 		case <-changed:
 		case <-timeout.C:

@@ -129,7 +129,8 @@ func TestUsersOfASharedProcessStay(t *testing.T) {
 		conn.hasServed.Store(true)
 		open, leave := context.WithCancel(t.Context())
 		user := session("s", "list", "roots")
-		modern, unknown := modernClient(open, "1", "roots"), modernClient(nil, "2", "roots")
+		var unknownConn context.Context
+		modern, unknown := modernClient(open, "1", "roots"), modernClient(unknownConn, "2", "roots")
 		checkEqual(t, "a session before", connName(t, server, user), "shared")
 		for _, caller := range []Caller{modern, unknown} {
 			checkEqual(t, "a modern client before", connName(t, server, caller), "class")

@@ -136,7 +136,7 @@ func writeSavings(b *strings.Builder, t admin.Today) {
 			text += fmt.Sprintf(", %s of %s in money", shortMoney(m.Saved), shortMoney(m.Unmasked))
 		}
 		fmt.Fprintln(b, fitColumns("  saved      "+text, terminalWidth))
-		sum := ""
+		var sum strings.Builder
 		for _, part := range []struct {
 			name   string
 			amount int64
@@ -146,10 +146,10 @@ func writeSavings(b *strings.Builder, t admin.Today) {
 				sign, part.amount = "- ", -part.amount
 			}
 			if part.amount != 0 {
-				sum += " " + sign + groupDigits(part.amount) + " " + part.name
+				fmt.Fprintf(&sum, " %s%s %s", sign, groupDigits(part.amount), part.name)
 			}
 		}
-		for i, text := range wrapWords(strings.TrimPrefix(sum, " + "), terminalWidth-15, 3) {
+		for i, text := range wrapWords(strings.TrimPrefix(sum.String(), " + "), terminalWidth-15, 3) {
 			fmt.Fprintf(b, "  %-10s %s %s\n", "", map[bool]string{true: "=", false: " "}[i == 0], text)
 		}
 	case t.TextsCut > 0:
