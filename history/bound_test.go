@@ -3,8 +3,6 @@ package history
 import (
 	"strings"
 	"testing"
-
-	"github.com/ctxgate/ctxgate/llm"
 )
 
 // modelPrices are what today's models charge, and how their caches are read.
@@ -27,7 +25,7 @@ var modelPrices = []CachePrices{
 func TestHPlus1AutoIsBounded(t *testing.T) {
 	const maxWorst, conversations = 1.06, 60
 	for _, c := range modelPrices {
-		var shape llm.Codec = openAIChat
+		shape := openAIChat
 		if c.Lookback == 20 {
 			shape = anthropicMessages
 		}
