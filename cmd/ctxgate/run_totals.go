@@ -56,18 +56,21 @@ func (g *runGateway) readTotals(ctx context.Context) runTotals {
 			}
 		}
 	}
-	var status admin.Status
-	_ = json.Unmarshal([]byte(g.get(ctx, statusPath)), &status)
-	t.masked, t.notMasking = float64(status.Today.MaskedRequests), status.Today.NotMasking
+	today := g.readStatus(ctx).Today
+	t.masked, t.notMasking = float64(today.MaskedRequests), today.NotMasking
 	return t
+}
+
+// readStatus is the gateway's status; empty if it does not answer.
+func (g *runGateway) readStatus(ctx context.Context) (status admin.Status) {
+	_ = json.Unmarshal([]byte(g.get(ctx, statusPath)), &status)
+	return status
 }
 
 // downServers says which MCP servers are down, and why.
 func (g *runGateway) downServers(ctx context.Context) []string {
-	var status admin.Status
-	_ = json.Unmarshal([]byte(g.get(ctx, "/api/v1/status")), &status)
 	var lines []string
-	for _, s := range status.Servers {
+	for _, s := range g.readStatus(ctx).Servers {
 		if s.State == string(upstream.StateDown) {
 			lines = append(lines, fmt.Sprintf("server %q is down: %s", s.ID, cmp.Or(s.LastStderr, s.LastError)))
 		}
@@ -82,6 +85,9 @@ func (t runTotals) since(before runTotals) string {
 	}
 	if t.requests < before.requests || t.texts < before.texts {
 		before = runTotals{}
+	}
+	if t.masked < before.masked { // it counts from midnight
+		before.masked = 0
 	}
 	var parts []string
 	if n := t.texts - before.texts; n > 0 {

@@ -25,6 +25,8 @@ ctxgate_llm_input_cost_tokens_total{kind="recovery",provider="x"} 100
 	lost.requests, lost.billed = 4, 1234
 	masked := before
 	masked.requests, masked.masked, masked.unmasked, masked.billed = 65, 44, 600_000, 440_000
+	evening := before
+	evening.masked = 100
 	for _, tt := range []struct {
 		now, before runTotals
 		want        string
@@ -32,6 +34,7 @@ ctxgate_llm_input_cost_tokens_total{kind="recovery",provider="x"} 100
 		{after, before, "2 tool results cut by 1,234,400 characters ('ctxgate recover --list' shows them); 1 model request; about 1,500 input tokens saved, 30 % of the input's cost"},
 		{masked, before, "62 model requests, 44 of them without old tool results; about 160,000 input tokens saved, 27 % of the input's cost"},
 		{before, after, "2 tool results cut by 100 characters ('ctxgate recover --list' shows them); 3 model requests"},
+		{masked, evening, "62 model requests, 44 of them without old tool results; about 160,000 input tokens saved, 27 % of the input's cost"},
 		{idle, before, "no tool result was cut; 6 model requests; not masking yet: 6 tool turns so far, and the results of the last 8 stay whole"},
 		{lost, before, "no tool result was cut; 1 model request; about 1,234 input tokens more than without ctxgate"},
 		{before, before, "no tool result was cut"},
