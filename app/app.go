@@ -29,6 +29,7 @@ import (
 	"github.com/ctxgate/ctxgate/config"
 	"github.com/ctxgate/ctxgate/daemon"
 	"github.com/ctxgate/ctxgate/front"
+	"github.com/ctxgate/ctxgate/gate"
 	"github.com/ctxgate/ctxgate/hub"
 	"github.com/ctxgate/ctxgate/hub/legacy"
 	"github.com/ctxgate/ctxgate/internal/membudget"
@@ -55,7 +56,8 @@ type App struct {
 	budget    *membudget.Budget
 	storage   *Storage
 	transport *http.Transport
-	limiter   *limit.Limiter // shared by all endpoints
+	limiter   *limit.Limiter // of all endpoints
+	gate      *gate.Gate     // of the configuration in force
 	pruner    *prunerd.Server
 
 	// Built by build; nil where only the pruner is served.
@@ -151,14 +153,14 @@ func ServeStdio(ctx context.Context, cfg config.Config, opts Options, in io.Read
 
 // checkClientToken rejects a wrong token in the environment of ctxgate stdio: every request would fail.
 func checkClientToken(cfg config.Config, opts Options) error {
-	if !cfg.Auth.Token.IsSet() {
+	if !cfg.Auth.IsRequired() {
 		return nil
 	}
 	if !opts.ClientToken.IsSet() {
 		slog.Info("auth_token is set: each request must carry it in params.proxy.authToken, or this process must be started with it in CTXGATE_TOKEN")
 		return nil
 	}
-	if _, err := auth.New(cfg.Auth).AuthenticateToken(opts.ClientToken.Reveal()); err != nil {
+	if _, err := auth.New(cfg.Auth).AuthenticateToken(context.Background(), opts.ClientToken.Reveal()); err != nil {
 		return fmt.Errorf("the token in the variable %s is not the auth_token of the configuration: correct it, or unset it and send the token with each request",
 			strings.TrimPrefix(opts.ClientToken.Source(), "env:"))
 	}
@@ -197,6 +199,9 @@ func (a *App) openShared(ctx context.Context) error {
 	a.onRelease(func() error { a.transport.CloseIdleConnections(); return nil })
 
 	a.limiter = limit.New(a.cfg.Limit, time.Now)
+	if err := a.applyGate(a.cfg); err != nil {
+		return err
+	}
 
 	// The pruner. Its originals may have their own lifetime.
 	originals := a.storage.Recall
@@ -243,8 +248,8 @@ func (a *App) build(ctx context.Context, singleClient bool) error {
 	if a.cfg.Pruner.Builtin {
 		builtins = append(builtins, builtinPruner(a.pruner))
 	}
-	a.hub, err = hub.New(hubSettings(a.cfg), hub.Deps{
-		Transport: a.oauth, Recall: storage.Recall, Meter: a.metrics, Limiter: a.limiter, Secret: storage.Root, Env: a.opts.Env,
+	a.hub, err = hub.New(a.hubSettings(a.cfg), hub.Deps{
+		Transport: a.oauth, Recall: storage.Recall, Meter: a.metrics, Secret: storage.Root, Env: a.opts.Env,
 		Budget: a.budget, SingleClient: singleClient, Builtins: builtins, Version: a.opts.Version, MayRead: a.mayRead,
 		LoadFacts: storage.loadFacts, SaveFacts: storage.saveFacts,
 		Legacy: legacy.New, // the revisions up to 2025-11-25: without this line and its package, only the modern protocol is served
@@ -256,8 +261,8 @@ func (a *App) build(ctx context.Context, singleClient bool) error {
 
 	// The LLM endpoint.
 	masker := masking.New(storage.Recall, time.Now)
-	a.chat = chat.New(chatSettings(a.cfg), chat.Deps{
-		Transport: a.transport, Meter: a.metrics, Limiter: a.limiter, Shrink: masker.Shrink, CountInput: masker.CountInput, Recall: storage.Recall, Budget: a.budget,
+	a.chat = chat.New(a.chatSettings(a.cfg), chat.Deps{
+		Transport: a.transport, Meter: a.metrics, Shrink: masker.Shrink, CountInput: masker.CountInput, Recall: storage.Recall, Budget: a.budget,
 		MayRead: a.mayRead,
 	})
 	return nil
@@ -269,12 +274,12 @@ func (a *App) mayRead(c auth.Caller, o recall.Origin) bool {
 	return a.hub.CanCall(c, o) || a.chat.KnowsOrigin(c, o)
 }
 
-func hubSettings(cfg config.Config) hub.Settings {
-	return hub.Settings{Hub: cfg.Hub, HTTP: cfg.Front.HTTP, Auth: cfg.Auth, Upstream: cfg.Upstream}
+func (a *App) hubSettings(cfg config.Config) hub.Settings {
+	return hub.Settings{Hub: cfg.Hub, HTTP: cfg.Front.HTTP, Gate: a.gate, Upstream: cfg.Upstream}
 }
 
-func chatSettings(cfg config.Config) chat.Settings {
-	return chat.Settings{Chat: cfg.Chat, HTTP: cfg.Front.HTTP, Auth: cfg.Auth}
+func (a *App) chatSettings(cfg config.Config) chat.Settings {
+	return chat.Settings{Chat: cfg.Chat, HTTP: cfg.Front.HTTP, Gate: a.gate}
 }
 
 // builtinPruner presents the pruner as one of the hub's servers.

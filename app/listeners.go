@@ -12,6 +12,7 @@ import (
 	"github.com/ctxgate/ctxgate/auth"
 	"github.com/ctxgate/ctxgate/config"
 	"github.com/ctxgate/ctxgate/front"
+	"github.com/ctxgate/ctxgate/gate"
 	"github.com/ctxgate/ctxgate/hub"
 	"github.com/ctxgate/ctxgate/oauth"
 	"github.com/ctxgate/ctxgate/prunerd"
@@ -30,7 +31,7 @@ func (a *App) listen(ctx context.Context, name, address string, h http.Handler) 
 
 // warnExposed warns if everybody in the network can use a listener without a credential.
 func warnExposed(name, address string, cfg config.Config) {
-	if address != "" && !front.IsLoopbackAddress(address) && !cfg.Auth.Token.IsSet() {
+	if address != "" && !front.IsLoopbackAddress(address) && !cfg.Auth.IsRequired() {
 		slog.Warn("the listener is open to everybody who can reach it: set auth_token, or listen on a loopback address", "listener", name, "listen", address)
 	}
 }
@@ -57,7 +58,7 @@ func (a *App) newMainHandler(cfg config.Config) http.Handler {
 
 	mux := http.NewServeMux()
 	a.hub.Routes(mux)
-	mcpEndpoints := front.Wrap(mux, front.Chain(auth.New(cfg.Auth), guard, limits, a.budget, hub.WriteError, hub.ReadsTokenFromBody)...)
+	mcpEndpoints := front.Wrap(mux, front.Chain(a.gate, guard, limits, a.budget, hub.WriteError, hub.ReadsTokenFromBody)...)
 	llmEndpoints := a.chat.Handler(guard)
 
 	// These need no credentials: health reveals no more than an open port does, and a browser that comes
@@ -111,8 +112,8 @@ func (a *App) newAdminHandler(cfg config.Config) (http.Handler, error) {
 	mux := a.newAdminMux()
 	limits := cfg.Front.HTTP
 	guard := front.NewGuard(cfg.Admin.Listen, limits)
-	authn := auth.New(auth.Config{Token: token})
-	return front.Wrap(mux, front.Chain(authn, guard, limits, a.budget, hub.WriteError, nil)...), nil
+	operators := gate.New(gate.Deps{Authenticator: auth.New(auth.Config{Token: token})})
+	return front.Wrap(mux, front.Chain(operators, guard, limits, a.budget, hub.WriteError, nil)...), nil
 }
 
 // newAdminMux mounts the operator's API.
@@ -157,9 +158,8 @@ func (a *App) newPrunerHandler(cfg config.Config) http.Handler {
 	address := cfg.Pruner.ListenAddress()
 	guard := front.NewGuard(address, limits)
 	warnExposed("pruner", address, cfg)
-	authn := auth.New(cfg.Auth)
-	endpoint := a.pruner.Handler(prunerd.Endpoint{Gate: authn, Limiter: a.limiter, HTTP: limits, Refuse: hub.WriteError, MaxDepth: cfg.Hub.MaxDepth})
-	endpoint = front.Wrap(endpoint, front.Chain(authn, guard, limits, a.budget, hub.WriteError, prunerd.AcceptsTokenInBody)...)
+	endpoint := a.pruner.Handler(prunerd.Endpoint{Gate: a.gate, HTTP: limits, Refuse: hub.WriteError, MaxDepth: cfg.Hub.MaxDepth})
+	endpoint = front.Wrap(endpoint, front.Chain(a.gate, guard, limits, a.budget, hub.WriteError, prunerd.AcceptsTokenInBody)...)
 
 	// Health needs no credentials, and is requested too often for the log.
 	health := front.Wrap(http.HandlerFunc(a.pruner.Health), front.RequestID, guard.Protect(hub.WriteError))

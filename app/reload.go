@@ -112,6 +112,7 @@ type reloadPart struct {
 // reloadParts lists the parts, those that can fail first.
 func (a *App) reloadParts() []reloadPart {
 	return []reloadPart{
+		{"access", a.applyGate},
 		{"admin", a.applyAdmin},
 		{"servers", a.applyHub},
 		{"providers", a.applyChat},
@@ -171,12 +172,12 @@ func (a *App) applyHub(cfg config.Config) error {
 			slog.Warn("auth_token has changed: requests on stdio are rejected unless they carry the new token in params.proxy.authToken", "error", err)
 		}
 	}
-	return a.hub.Apply(hubSettings(cfg))
+	return a.hub.Apply(a.hubSettings(cfg))
 }
 
 func (a *App) applyChat(cfg config.Config) error {
 	if a.chat != nil {
-		a.chat.Apply(chatSettings(cfg))
+		a.chat.Apply(a.chatSettings(cfg))
 	}
 	return nil
 }

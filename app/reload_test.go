@@ -113,7 +113,7 @@ func TestWatcherEndsBeforeShutdown(t *testing.T) {
 	if report := a.Reload(next); report.Failed == "" || len(report.Applied) != 0 {
 		t.Errorf("a closed gateway took a configuration: %+v", report)
 	}
-	if err := a.hub.Apply(hubSettings(next)); err == nil {
+	if err := a.hub.Apply(a.hubSettings(next)); err == nil {
 		t.Error("a closed hub took a configuration")
 	}
 	late.Close()

@@ -13,7 +13,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/ctxgate/ctxgate/auth"
 	"github.com/ctxgate/ctxgate/daemon"
 	"github.com/ctxgate/ctxgate/front"
 	"github.com/ctxgate/ctxgate/hub"
@@ -160,12 +159,12 @@ func (w writeSide) Close() error { return w.CloseWrite() }
 
 func (a *App) checkHelloToken(token string) error {
 	a.mu.Lock()
-	cfg := a.cfg.Auth
+	g := a.gate
 	a.mu.Unlock()
-	if !cfg.Token.IsSet() {
+	if !g.IsRequired() {
 		return nil
 	}
-	if _, err := auth.New(cfg).AuthenticateToken(token); err != nil {
+	if _, err := g.AuthenticateToken(context.Background(), token); err != nil {
 		return errors.New("the token in the variable CTXGATE_TOKEN or AUTH_TOKEN is not the auth_token of the configuration: correct it, or unset it and send the token with each request")
 	}
 	return nil

@@ -1,5 +1,5 @@
 // Package auth authenticates callers. An [Authenticator] turns a request's credentials into a [Caller],
-// which travels in the request's context. Today the only credential is a shared token.
+// which travels in the request's context.
 //
 // Authentication fails closed: a missing or wrong credential is a fault of kind Unauthorized, never an
 // anonymous caller. A Caller can only be made here, so no code path can act without one.
@@ -18,9 +18,6 @@ import (
 	"github.com/ctxgate/ctxgate/jsonscan"
 )
 
-// DefaultTenant owns the stored originals where there is only one tenant.
-const DefaultTenant = "default"
-
 // Config says who may call.
 type Config struct {
 	// The token every client must send, as "Authorization: Bearer …" or in params.proxy.authToken of
@@ -31,24 +28,12 @@ type Config struct {
 	Token secret.Text `key:"auth_token" literal:"ok"`
 }
 
-// Caller is an authenticated client. The zero Caller is not authenticated.
-type Caller struct {
-	tenant, subject string
-	token           *[sha256.Size]byte // the SHA-256 of the token it sent; nil where none is required
-}
-
-// Tenant is the tenant whose data the caller may see.
-func (c Caller) Tenant() string { return c.tenant }
-
-// Subject identifies the caller within the tenant.
-func (c Caller) Subject() string { return c.subject }
-
-// Authenticator checks credentials.
+// Authenticator checks credentials. It is safe for concurrent use.
 type Authenticator struct {
 	token *[sha256.Size]byte // SHA-256 of the required token; nil: none is required
 }
 
-// New makes an Authenticator. The token must be resolved.
+// New makes an Authenticator. The secrets of the configuration must be resolved.
 func New(cfg Config) *Authenticator {
 	a := &Authenticator{}
 	if t := cfg.Token.Reveal(); t != "" {
@@ -58,43 +43,52 @@ func New(cfg Config) *Authenticator {
 	return a
 }
 
+// IsRequired says whether callers need a credential at all.
+func (c Config) IsRequired() bool { return c.Token.IsSet() }
+
+// IsRequired says whether callers need a credential at all.
+func (a *Authenticator) IsRequired() bool { return a.token != nil }
+
 var errUnauthorized = fault.New(fault.Unauthorized, "a valid bearer token is required")
 
 // Authenticate identifies the sender of a request by its headers.
 func (a *Authenticator) Authenticate(r *http.Request) (Caller, error) {
-	if a.token == nil {
-		return Caller{tenant: DefaultTenant, subject: "anonymous"}, nil
+	if !a.IsRequired() {
+		return anonymous, nil
 	}
 	token, ok := bearerToken(r)
-	who, err := a.AuthenticateToken(token)
+	who, err := a.AuthenticateToken(r.Context(), token)
 	if !ok {
 		return Caller{}, errUnauthorized
 	}
 	return who, err
 }
 
-// AuthenticateToken identifies the caller that sent a token. Where no token is required, the token is
+// AuthenticateToken identifies the caller that sent a token. Where no credential is required, the token is
 // ignored.
-func (a *Authenticator) AuthenticateToken(token string) (Caller, error) {
-	if a.token == nil {
-		return Caller{tenant: DefaultTenant, subject: "anonymous"}, nil
+func (a *Authenticator) AuthenticateToken(_ context.Context, token string) (Caller, error) {
+	if !a.IsRequired() {
+		return anonymous, nil
 	}
 	// Hashes are compared, so that the time taken reveals nothing of the token or its length.
 	sum := sha256.Sum256([]byte(token))
 	if subtle.ConstantTimeCompare(sum[:], a.token[:]) != 1 {
 		return Caller{}, errUnauthorized
 	}
-	return Caller{tenant: DefaultTenant, subject: "token", token: a.token}, nil
+	return newCaller(identity{tenant: DefaultTenant, subject: "token", credential: "auth_token", proof: sum}), nil
 }
 
-// Revalidate checks a caller that was authenticated under an earlier configuration: a token that was
-// replaced is no longer valid.
+// Revalidate checks a caller that was authenticated earlier, perhaps under another configuration: a token that
+// was replaced is no longer valid.
 func (a *Authenticator) Revalidate(c Caller) error {
-	if a.token != nil && (c.token == nil || *c.token != *a.token) {
+	if a.token != nil && c.id.proof != *a.token {
 		return errUnauthorized
 	}
 	return nil
 }
+
+// Challenge is the WWW-Authenticate header of a reply that refuses a request for lack of a valid credential.
+func (a *Authenticator) Challenge(*http.Request, error) string { return "Bearer" }
 
 // tokenKey is the key of a token in a message body (A8).
 const tokenKey = `"authToken"`
@@ -105,7 +99,7 @@ const maxToken = 4 << 10
 // FindToken searches the first part of a message for a valid token, before the message is complete and
 // can be parsed: only a sender with the token may send the rest. The final authentication happens after
 // parsing.
-func (a *Authenticator) FindToken(head []byte) (Caller, error) {
+func (a *Authenticator) FindToken(ctx context.Context, head []byte) (Caller, error) {
 	for {
 		_, after, found := bytes.Cut(head, []byte(tokenKey))
 		if !found {
@@ -116,7 +110,7 @@ func (a *Authenticator) FindToken(head []byte) (Caller, error) {
 		if !ok {
 			continue
 		}
-		if who, err := a.AuthenticateToken(leadingString(bytes.TrimLeft(value, " \t\r\n"))); err == nil {
+		if who, err := a.AuthenticateToken(ctx, leadingString(bytes.TrimLeft(value, " \t\r\n"))); err == nil {
 			return who, nil
 		}
 	}
@@ -139,10 +133,6 @@ func leadingString(text []byte) string {
 	return ""
 }
 
-// LocalCaller is the client on stdin. Where a token is required, each request or the environment of the
-// process must have provided it.
-func LocalCaller() Caller { return Caller{tenant: DefaultTenant, subject: "local"} }
-
 // HasNoCredential reports whether a request has no Authorization header at all.
 func HasNoCredential(r *http.Request) bool { return len(r.Header.Values("Authorization")) == 0 }
 
@@ -155,20 +145,4 @@ func bearerToken(r *http.Request) (string, bool) {
 	}
 	scheme, token, ok := strings.Cut(values[0], " ")
 	return strings.TrimSpace(token), ok && strings.EqualFold(scheme, "Bearer")
-}
-
-type contextKey struct{}
-
-// WithCaller adds the caller to the context.
-func WithCaller(ctx context.Context, c Caller) context.Context {
-	return context.WithValue(ctx, contextKey{}, c)
-}
-
-// CallerFrom returns the caller of the context, or a fault if the request was not authenticated.
-func CallerFrom(ctx context.Context) (Caller, error) {
-	c, ok := ctx.Value(contextKey{}).(Caller)
-	if !ok || c == (Caller{}) {
-		return Caller{}, errUnauthorized
-	}
-	return c, nil
 }

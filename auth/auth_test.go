@@ -55,7 +55,7 @@ func TestCallerFromFailsClosed(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 	}
-	want := Caller{tenant: "t", subject: "s"}
+	want := newCaller(identity{tenant: "t", subject: "s"})
 	if got, err := CallerFrom(WithCaller(context.Background(), want)); err != nil || got != want {
 		t.Errorf("%v, %v", got, err)
 	}

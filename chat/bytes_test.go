@@ -164,7 +164,7 @@ func TestH3OnlyTheEditsChange(t *testing.T) {
 			if diff := cmp.Diff(tt.want, string(f.requests()[0].body)); diff != "" {
 				t.Error(diff)
 			}
-			if seen.Codec != (openaichat.Codec{}) || seen.Model != "m-1" || seen.Provider != "p" || seen.CachePrices.Read != 0.1 || seen.Caller.Tenant() != "default" {
+			if seen.Codec != (openaichat.Codec{}) || seen.Model != "m-1" || seen.Provider != "p" || seen.CachePrices.Read != 0.1 || seen.Tenant != "default" {
 				t.Errorf("the shrinker got %+v", seen)
 			}
 		})

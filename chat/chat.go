@@ -36,6 +36,7 @@ import (
 	"github.com/ctxgate/ctxgate/auth"
 	"github.com/ctxgate/ctxgate/chat/masking"
 	"github.com/ctxgate/ctxgate/front"
+	"github.com/ctxgate/ctxgate/gate"
 	"github.com/ctxgate/ctxgate/history"
 	"github.com/ctxgate/ctxgate/internal/gencache"
 	"github.com/ctxgate/ctxgate/internal/membudget"
@@ -71,8 +72,7 @@ const (
 type Deps struct {
 	Transport http.RoundTripper // must not decompress replies
 	Meter     *meter.Meter
-	Limiter   *limit.Limiter // of all endpoints; nil: no limit
-	Shrink    Shrinker       // nil: requests are not shrunk
+	Shrink    Shrinker // nil: requests are not shrunk
 	// CountInput is told how many tokens a provider counted in a request: [masking.Masker.CountInput]. May be nil.
 	CountInput func(r masking.Result, counted int64)
 	Recall     *recall.Recall // nil: originals cannot be read back
@@ -88,15 +88,13 @@ type Deps struct {
 type Settings struct {
 	Chat Config
 	HTTP front.HTTP
-	Auth auth.Config
+	Gate *gate.Gate // nil: no credential is required, and everything is allowed
 }
 
 // activeConfig is one configuration with what is derived from it. A request is served under one of them.
 type activeConfig struct {
 	Settings
 	wires         *wireTable
-	gate          *auth.Authenticator
-	requiresToken bool // clients must send a token
 	providers     []*provider
 	conversations *history.ConversationCache
 }
@@ -116,7 +114,10 @@ func New(s Settings, d Deps) *Proxy {
 func (px *Proxy) Apply(s Settings) {
 	s.HTTP.MaxRequestBytes = s.Chat.LLM.MaxRequestBytes
 	old := px.active.Load()
-	p := &activeConfig{Settings: s, wires: px.wires, gate: auth.New(s.Auth), requiresToken: s.Auth.Token.Reveal() != ""}
+	if s.Gate == nil {
+		s.Gate = gate.New(gate.Deps{})
+	}
+	p := &activeConfig{Settings: s, wires: px.wires}
 	if p.conversations = old.reusableCache(s.Chat.LLM.RecentBytes); p.conversations == nil {
 		p.conversations = history.NewConversationCache(int(px.reserveCacheMemory(int64(s.Chat.LLM.RecentBytes))), maxDepth)
 	}

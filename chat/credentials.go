@@ -22,7 +22,7 @@ func (p *activeConfig) authenticated(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		who, err := p.identify(r)
 		if err != nil {
-			w.Header().Set("WWW-Authenticate", "Bearer")
+			w.Header().Set("WWW-Authenticate", p.Gate.Challenge(r, err))
 			p.wires.refuse(w, r, err)
 			return
 		}
@@ -34,30 +34,33 @@ func (p *activeConfig) authenticated(next http.Handler) http.Handler {
 // where SDKs put an API key.
 func (p *activeConfig) identify(r *http.Request) (auth.Caller, error) {
 	if values := r.Header.Values(tokenHeader); len(values) > 0 {
-		return p.gate.AuthenticateToken(strings.Join(values, "\n")) // two tokens are refused: none has a line break
+		return p.Gate.AuthenticateToken(r.Context(), strings.Join(values, "\n")) // two tokens are refused: none has a line break
 	}
-	who, err := p.gate.Authenticate(r)
+	who, err := p.Gate.Authenticate(r)
 	if err == nil {
 		return who, nil
 	}
 	for _, name := range []string{"X-Api-Key", "X-Goog-Api-Key"} {
 		if keys := r.Header.Values(name); len(keys) == 1 {
-			return p.gate.AuthenticateToken(keys[0])
+			return p.Gate.AuthenticateToken(r.Context(), keys[0])
 		}
 	}
 	if keys, _ := splitQuery(r.URL.RawQuery, p.wires.vendorOf(r).KeyParam()); len(keys) == 1 {
-		return p.gate.AuthenticateToken(keys[0])
+		return p.Gate.AuthenticateToken(r.Context(), keys[0])
 	}
 	return who, err
 }
 
 // isGatewayToken says whether a header's value is the gateway's own token.
-func (p *activeConfig) isGatewayToken(value string) bool {
+func (p *activeConfig) isGatewayToken(ctx context.Context, value string) bool {
 	if scheme, token, ok := strings.Cut(value, " "); ok && strings.EqualFold(scheme, "Bearer") {
 		value = strings.TrimSpace(token)
 	}
-	_, err := p.gate.AuthenticateToken(value)
-	return p.requiresToken && err == nil
+	if !p.Gate.IsRequired() {
+		return false
+	}
+	_, err := p.Gate.AuthenticateToken(ctx, value)
+	return err == nil
 }
 
 // credentialHeaders may carry a client's own key for a provider.
@@ -79,9 +82,9 @@ var hopByHop = map[string]bool{
 // splitCredentials splits the client's headers and its query into what is forwarded and the client's own
 // credentials. A key in the query becomes a header: it does not belong into addresses, which are logged.
 func (p *activeConfig) splitCredentials(r *http.Request, v llm.Vendor) (head, own http.Header, query string) {
-	head, own = p.splitHeaders(r.Header)
+	head, own = p.splitHeaders(r.Context(), r.Header)
 	keys, query := splitQuery(r.URL.RawQuery, v.KeyParam())
-	if len(keys) == 1 && !p.isGatewayToken(keys[0]) {
+	if len(keys) == 1 && !p.isGatewayToken(r.Context(), keys[0]) {
 		asHeader := http.Header{}
 		v.SetKey(asHeader, keys[0])
 		for name, values := range asHeader {
@@ -123,7 +126,7 @@ func (c *call) eventsParam() string {
 }
 
 // splitHeaders splits the client's headers into those that are forwarded and the client's own credentials.
-func (p *activeConfig) splitHeaders(in http.Header) (head, own http.Header) {
+func (p *activeConfig) splitHeaders(ctx context.Context, in http.Header) (head, own http.Header) {
 	head, own = endToEndHeaders(in), http.Header{}
 	for name := range head {
 		if droppedRequestHeaders[name] || strings.HasPrefix(name, "X-Forwarded-") || strings.HasPrefix(name, "Sec-Fetch-") {
@@ -132,7 +135,7 @@ func (p *activeConfig) splitHeaders(in http.Header) (head, own http.Header) {
 	}
 	for _, name := range credentialHeaders {
 		for _, value := range head[name] {
-			if !p.isGatewayToken(value) {
+			if !p.isGatewayToken(ctx, value) {
 				own.Add(name, value)
 			}
 		}
@@ -179,7 +182,7 @@ func endToEndHeaders(in http.Header) http.Header {
 
 // admit applies the rate limit and the limit of concurrent requests. The caller must call release.
 func (px *Proxy) admit(ctx context.Context, p *activeConfig, who auth.Caller) (release func(), err error) {
-	if err := px.deps.Limiter.Admit(who.Subject()); err != nil {
+	if err := p.Gate.Admit(who); err != nil {
 		return nil, err
 	}
 	release = px.inFlight.Acquire(front.CallerKey(ctx), p.Chat.LLM.MaxConcurrent)

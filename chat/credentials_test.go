@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/ctxgate/ctxgate/chat"
+	"github.com/ctxgate/ctxgate/gate"
 	"github.com/ctxgate/ctxgate/internal/secret"
 	"github.com/ctxgate/ctxgate/limit"
 )
@@ -162,7 +163,9 @@ func TestMaxConcurrent(t *testing.T) {
 
 func TestRateLimit(t *testing.T) {
 	f := newStubProvider(t, respond(200, "{}"))
-	g := newGateway(t, []chat.Provider{providerConfig("p", "openai", f.URL)}, func(_ *chat.Settings, d *chat.Deps) { d.Limiter = limit.New(limit.Config{PerMinute: 1}, time.Now) })
+	g := newGateway(t, []chat.Provider{providerConfig("p", "openai", f.URL)}, func(s *chat.Settings, _ *chat.Deps) {
+		s.Gate = gate.New(gate.Deps{Limiter: limit.New(limit.Config{PerMinute: 1}, time.Now)})
+	})
 	for i, want := range []int{200, 429} {
 		resp, body := g.post(t, "/v1/responses", "{}", nil)
 		if resp.StatusCode != want || want == 429 && (resp.Header.Get("Retry-After") == "" || !strings.Contains(body, "rate_limit_exceeded")) {

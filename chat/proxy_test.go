@@ -17,6 +17,7 @@ import (
 	"github.com/ctxgate/ctxgate/auth"
 	"github.com/ctxgate/ctxgate/chat"
 	"github.com/ctxgate/ctxgate/front"
+	"github.com/ctxgate/ctxgate/gate"
 	"github.com/ctxgate/ctxgate/internal/secret"
 	"github.com/ctxgate/ctxgate/internal/unit"
 	"github.com/ctxgate/ctxgate/llm"
@@ -176,7 +177,9 @@ type gateway struct {
 type option func(*chat.Settings, *chat.Deps)
 
 func withToken(t string) option {
-	return func(s *chat.Settings, _ *chat.Deps) { s.Auth = auth.Config{Token: secret.Literal(t)} }
+	return func(s *chat.Settings, _ *chat.Deps) {
+		s.Gate = gate.New(gate.Deps{Authenticator: auth.New(auth.Config{Token: secret.Literal(t)})})
+	}
 }
 
 func withLimits(change func(*chat.Limits)) option {

@@ -140,7 +140,7 @@ func (px *Proxy) shrinkBody(ctx context.Context, c *call) (err error) {
 	}
 	price := px.pricesFor(ctx, to, c.model)
 	c.edits, c.shrunk = px.runShrinker(ctx, masking.Request{
-		Caller: c.caller, Codec: c.codec, Model: c.model, Provider: to.Name,
+		Tenant: c.caller.Tenant(), Codec: c.codec, Model: c.model, Provider: to.Name,
 		Policy: c.plan.Chat.ObservationMasking.Schema1, NewResults: c.plan.Chat.ObservationMasking.NewResults, CachePrices: price.cache, Price: price.price,
 		Body: c.body, Dialogue: dialogue,
 	}, c.plan.conversations)

@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/ctxgate/ctxgate/access"
 	"github.com/ctxgate/ctxgate/admin"
 	"github.com/ctxgate/ctxgate/auth"
 	"github.com/ctxgate/ctxgate/chat"
@@ -56,6 +57,9 @@ type Config struct {
 
 	// Who may call.
 	Auth auth.Config `key:",inline"`
+
+	// What callers may use.
+	Access access.Config `key:"access"`
 
 	// How often a client may call.
 	Limit limit.Config `key:",inline"`
@@ -110,6 +114,7 @@ func Default() Config {
 		Profile:    profileDocument,
 		Front:      front.Default(),
 		Log:        Log{Level: "INFO"},
+		Access:     access.Default(),
 		Upstream:   upstream.Default(),
 		Hub:        hub.Default(),
 		Recall:     recall.Default(),
@@ -136,4 +141,4 @@ func (c Config) validate() []error {
 
 // CheckExposed rejects a main listener beyond loopback that requires no credential, unless anonymous
 // allows it. Only commands that open this listener call it.
-func (c Config) CheckExposed() error { return c.Front.CheckExposed(c.Auth.Token.IsSet()) }
+func (c Config) CheckExposed() error { return c.Front.CheckExposed(c.Auth.IsRequired()) }

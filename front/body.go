@@ -12,6 +12,7 @@ import (
 
 	"github.com/ctxgate/ctxgate/auth"
 	"github.com/ctxgate/ctxgate/fault"
+	"github.com/ctxgate/ctxgate/gate"
 	"github.com/ctxgate/ctxgate/internal/membudget"
 	"github.com/ctxgate/ctxgate/internal/readbody"
 )
@@ -95,7 +96,7 @@ func ReadBody(w http.ResponseWriter, r *http.Request, most int64) ([]byte, error
 
 // ReadBodyWithToken is ReadBody for requests whose credential may be in the body. Of a request that is not
 // authenticated it reads the first part, and the rest only if a valid token is in it.
-func ReadBodyWithToken(w http.ResponseWriter, r *http.Request, most int64, authn *auth.Authenticator) ([]byte, error) {
+func ReadBodyWithToken(w http.ResponseWriter, r *http.Request, most int64, g *gate.Gate) ([]byte, error) {
 	if _, err := auth.CallerFrom(r.Context()); err == nil || r.ContentLength >= 0 && r.ContentLength <= maxUnauthenticated {
 		return ReadBody(w, r, most)
 	}
@@ -112,9 +113,9 @@ func ReadBodyWithToken(w http.ResponseWriter, r *http.Request, most int64, authn
 	if err != nil {
 		return nil, BodyFault(err)
 	}
-	caller, err := authn.FindToken(head)
+	caller, err := g.FindToken(r.Context(), head)
 	if err != nil {
-		w.Header().Set("WWW-Authenticate", "Bearer")
+		w.Header().Set("WWW-Authenticate", g.Challenge(r, err))
 		return nil, err
 	}
 	if err := SetMemoryOwner(r.Context(), caller); err != nil {

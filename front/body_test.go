@@ -10,6 +10,7 @@ import (
 
 	"github.com/ctxgate/ctxgate/auth"
 	"github.com/ctxgate/ctxgate/front"
+	"github.com/ctxgate/ctxgate/gate"
 	"github.com/ctxgate/ctxgate/internal/membudget"
 	"github.com/ctxgate/ctxgate/internal/secret"
 )
@@ -33,16 +34,16 @@ func (c *countedBody) Read(p []byte) (int, error) {
 func post(t *testing.T, budget *membudget.Budget, token string, body io.Reader, size int64) (*httptest.ResponseRecorder, int) {
 	t.Helper()
 	cfg := front.Default().HTTP
-	authn := auth.New(auth.Config{Token: secret.Parse(token)})
+	g := gate.New(gate.Deps{Authenticator: auth.New(auth.Config{Token: secret.Parse(token)})})
 	endpoint := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body, err := front.ReadBodyWithToken(w, r, int64(cfg.MaxRequestBytes), authn)
+		body, err := front.ReadBodyWithToken(w, r, int64(cfg.MaxRequestBytes), g)
 		if err != nil {
 			refuse(w, r, err)
 			return
 		}
 		_, _ = w.Write(bytes.ToUpper(body[:5]))
 	})
-	h := front.Wrap(endpoint, front.Chain(authn, front.NewGuard("127.0.0.1:8000", front.HTTP{}), cfg, budget, refuse, func(*http.Request) bool { return true })...)
+	h := front.Wrap(endpoint, front.Chain(g, front.NewGuard("127.0.0.1:8000", front.HTTP{}), cfg, budget, refuse, func(*http.Request) bool { return true })...)
 	from := &countedBody{Reader: body}
 	r := httptest.NewRequest(http.MethodPost, "http://127.0.0.1:8000/mcp", from)
 	r.ContentLength = size
@@ -119,9 +120,9 @@ func (endless) Read(p []byte) (int, error) {
 // The key is the credential and the remote host; an IPv6 /64 network counts as one host.
 func TestCallerKey(t *testing.T) {
 	key := func(remote string) (key string) {
-		authn := auth.New(auth.Config{})
+		g := gate.New(gate.Deps{Authenticator: auth.New(auth.Config{})})
 		h := front.Wrap(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { key = front.CallerKey(r.Context()) }),
-			front.RequestID, front.Authenticate(authn, refuse, nil))
+			front.RequestID, front.Authenticate(g, refuse, nil))
 		r := httptest.NewRequest(http.MethodGet, "/", nil)
 		r.RemoteAddr = remote
 		h.ServeHTTP(httptest.NewRecorder(), r)

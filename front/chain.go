@@ -15,6 +15,7 @@ import (
 
 	"github.com/ctxgate/ctxgate/auth"
 	"github.com/ctxgate/ctxgate/fault"
+	"github.com/ctxgate/ctxgate/gate"
 	"github.com/ctxgate/ctxgate/internal/membudget"
 )
 
@@ -25,16 +26,16 @@ type Middleware func(http.Handler) http.Handler
 type ErrorHandler func(w http.ResponseWriter, r *http.Request, err error)
 
 // Chain lists the middleware that every request passes, outermost first.
-func Chain(authn *auth.Authenticator, guard *Guard, cfg HTTP, budget *membudget.Budget, onError ErrorHandler, inBody TokenInBody) []Middleware {
+func Chain(g *gate.Gate, guard *Guard, cfg HTTP, budget *membudget.Budget, onError ErrorHandler, inBody TokenInBody) []Middleware {
 	return []Middleware{
-		RequestID,                            // an id for the log and for the client
-		AccessLog,                            // one line per request, also for rejected ones
-		Recover(onError),                     // a panic ends this request only
-		RequireCleanPath(onError),            // no empty or dotted path segments
-		guard.Protect(onError),               // no web pages of unknown origins
-		Authenticate(authn, onError, inBody), // who is calling
-		ChargeMemory(budget, onError),        // a share of the memory budget
-		LimitBody(cfg),                       // bounds the body's size and its time to arrive
+		RequestID,                        // an id for the log and for the client
+		AccessLog,                        // one line per request, also for rejected ones
+		Recover(onError),                 // a panic ends this request only
+		RequireCleanPath(onError),        // no empty or dotted path segments
+		guard.Protect(onError),           // no web pages of unknown origins
+		Authenticate(g, onError, inBody), // who is calling
+		ChargeMemory(budget, onError),    // a share of the memory budget
+		LimitBody(cfg),                   // bounds the body's size and its time to arrive
 	}
 }
 
@@ -210,16 +211,16 @@ func RequireCleanPath(onError ErrorHandler) Middleware {
 type TokenInBody func(r *http.Request) bool
 
 // Authenticate adds the caller to the context, or rejects the request.
-func Authenticate(authn *auth.Authenticator, onError ErrorHandler, inBody TokenInBody) Middleware {
+func Authenticate(g *gate.Gate, onError ErrorHandler, inBody TokenInBody) Middleware {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			caller, err := authn.Authenticate(r)
+			caller, err := g.Authenticate(r)
 			if err != nil && auth.HasNoCredential(r) && inBody != nil && inBody(r) {
 				next.ServeHTTP(w, r)
 				return
 			}
 			if err != nil {
-				w.Header().Set("WWW-Authenticate", "Bearer")
+				w.Header().Set("WWW-Authenticate", g.Challenge(r, err))
 				onError(w, r, err)
 				return
 			}

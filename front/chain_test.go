@@ -16,6 +16,7 @@ import (
 	"github.com/ctxgate/ctxgate/auth"
 	"github.com/ctxgate/ctxgate/fault"
 	"github.com/ctxgate/ctxgate/front"
+	"github.com/ctxgate/ctxgate/gate"
 	"github.com/ctxgate/ctxgate/internal/secret"
 )
 
@@ -35,8 +36,8 @@ func refuse(w http.ResponseWriter, r *http.Request, err error) {
 func chained(h http.HandlerFunc) http.Handler {
 	cfg := front.Default().HTTP
 	cfg.MaxRequestBytes = 10
-	authn := auth.New(auth.Config{Token: secret.Parse("hush")})
-	return front.Wrap(h, front.Chain(authn, front.NewGuard("127.0.0.1:8000", front.HTTP{}), cfg, nil, refuse, nil)...)
+	g := gate.New(gate.Deps{Authenticator: auth.New(auth.Config{Token: secret.Parse("hush")})})
+	return front.Wrap(h, front.Chain(g, front.NewGuard("127.0.0.1:8000", front.HTTP{}), cfg, nil, refuse, nil)...)
 }
 
 // logged captures the log of a test.

@@ -33,7 +33,7 @@ func (h *Hub) serveMCP(w http.ResponseWriter, r *http.Request) {
 // servePost serves one message, or an array of messages, which only a legacy client may send.
 func (h *Hub) servePost(w http.ResponseWriter, r *http.Request) {
 	now := h.plan.Load()
-	body, err := front.ReadBodyWithToken(w, r, int64(now.HTTP.MaxRequestBytes), now.gate)
+	body, err := front.ReadBodyWithToken(w, r, int64(now.HTTP.MaxRequestBytes), now.Gate)
 	if err != nil {
 		h.WriteHTTPError(w, r, mcp.Legacy, front.HTTPStatus(fault.KindOf(err)), rpc.ID{}, err)
 		return
@@ -128,13 +128,13 @@ func (h *Hub) Authenticate(w http.ResponseWriter, r *http.Request, p *Plan, para
 	if raw, ok := params.Get("proxy"); ok {
 		token, hasToken := proxyToken(raw)
 		if hasToken || err != nil {
-			if caller, err = p.gate.AuthenticateToken(token); err == nil {
+			if caller, err = p.Gate.AuthenticateToken(r.Context(), token); err == nil {
 				err = front.SetMemoryOwner(r.Context(), caller)
 			}
 		}
 	}
 	if err != nil {
-		w.Header().Set("WWW-Authenticate", "Bearer")
+		w.Header().Set("WWW-Authenticate", p.Gate.Challenge(r, err))
 	}
 	return caller, err
 }

@@ -31,7 +31,6 @@ import (
 	"github.com/ctxgate/ctxgate/hub/catalog"
 	"github.com/ctxgate/ctxgate/internal/membudget"
 	"github.com/ctxgate/ctxgate/jsonscan"
-	"github.com/ctxgate/ctxgate/limit"
 	"github.com/ctxgate/ctxgate/mcp"
 	"github.com/ctxgate/ctxgate/meter"
 	"github.com/ctxgate/ctxgate/recall"
@@ -78,11 +77,10 @@ type Deps struct {
 	Recall       *recall.Recall
 	Meter        *meter.Meter
 	Budget       *membudget.Budget
-	Limiter      *limit.Limiter // shared by all endpoints; nil: no limits
-	Secret       []byte         // from which the keys of session ids are derived
-	Env          []string       // the gateway's environment, of which child processes get a part
-	SingleClient bool           // the only client is on stdin and stdout
-	Builtins     []Builtin      // servers that are part of the gateway
+	Secret       []byte    // from which the keys of session ids are derived
+	Env          []string  // the gateway's environment, of which child processes get a part
+	SingleClient bool      // the only client is on stdin and stdout
+	Builtins     []Builtin // servers that are part of the gateway
 	Version      string
 
 	// LoadFacts and SaveFacts keep what is found out about servers for the next process of the gateway, under a key.
@@ -188,7 +186,7 @@ func (h *Hub) Routes(mux *http.ServeMux) {
 // cancellation counts, but is always obeyed: it ends work.
 func (h *Hub) Admit(req *Request) error {
 	h.clients.noteRequest(req, time.Now())
-	err := h.deps.Limiter.Admit(req.Caller.Subject())
+	err := req.Plan.Gate.Admit(req.Caller)
 	if req.IsNotification() && req.Method == mcp.NotifyCancelled {
 		return nil
 	}

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ctxgate/ctxgate/auth"
 	"github.com/ctxgate/ctxgate/front"
+	"github.com/ctxgate/ctxgate/gate"
 	"github.com/ctxgate/ctxgate/hub"
 	"github.com/ctxgate/ctxgate/hub/legacy"
 	"github.com/ctxgate/ctxgate/internal/membudget"
@@ -33,6 +33,7 @@ type mcpGateway struct {
 	hub     *hub.Hub
 	setup   setup
 	limiter *limit.Limiter
+	gate    *gate.Gate
 	budget  *membudget.Budget
 	handler atomic.Pointer[http.Handler]
 }
@@ -63,7 +64,7 @@ func buildGateway(t testing.TB, configure func(*setup), sole bool, servers ...*f
 	gw.meter = meter.New("test", func() (meter.StoreStats, bool) { return meter.StoreStats{}, true })
 	gw.limiter = limit.New(gw.setup.limit, time.Now)
 	gw.hub, err = hub.New(gw.settings(), hub.Deps{
-		Transport: transport, Recall: gw.recall, Meter: gw.meter, Limiter: gw.limiter, Budget: gw.budget, Secret: rootSecret, Env: os.Environ(), SingleClient: sole, Builtins: gw.setup.builtins, Version: "test",
+		Transport: transport, Recall: gw.recall, Meter: gw.meter, Budget: gw.budget, Secret: rootSecret, Env: os.Environ(), SingleClient: sole, Builtins: gw.setup.builtins, Version: "test",
 		Legacy: legacy.New,
 	})
 	if err != nil {
@@ -79,7 +80,8 @@ func buildGateway(t testing.TB, configure func(*setup), sole bool, servers ...*f
 }
 
 func (gw *mcpGateway) settings() hub.Settings {
-	return hub.Settings{Hub: gw.setup.hub, HTTP: gw.setup.http, Auth: gw.setup.auth, Upstream: gw.setup.upstream}
+	gw.gate = gw.setup.gate(gw.limiter)
+	return hub.Settings{Hub: gw.setup.hub, HTTP: gw.setup.http, Gate: gw.gate, Upstream: gw.setup.upstream}
 }
 
 // startGateway starts a gateway with these servers on a real listener.
@@ -120,7 +122,7 @@ func (gw *mcpGateway) installHandler() {
 	mux := http.NewServeMux()
 	gw.hub.Routes(mux)
 	guard := front.NewGuard(gw.Listener.Addr().String(), front.HTTP{})
-	h := front.Wrap(mux, front.Chain(auth.New(gw.setup.auth), guard, gw.setup.http, gw.budget, hub.WriteError, hub.ReadsTokenFromBody)...)
+	h := front.Wrap(mux, front.Chain(gw.gate, guard, gw.setup.http, gw.budget, hub.WriteError, hub.ReadsTokenFromBody)...)
 	gw.handler.Store(&h)
 }
 

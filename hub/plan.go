@@ -7,9 +7,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/ctxgate/ctxgate/auth"
 	"github.com/ctxgate/ctxgate/fault"
 	"github.com/ctxgate/ctxgate/front"
+	"github.com/ctxgate/ctxgate/gate"
 	"github.com/ctxgate/ctxgate/hub/catalog"
 	"github.com/ctxgate/ctxgate/internal/glob"
 	"github.com/ctxgate/ctxgate/recall"
@@ -21,7 +21,7 @@ import (
 type Settings struct {
 	Hub      Config
 	HTTP     front.HTTP
-	Auth     auth.Config
+	Gate     *gate.Gate // nil: no credential is required, and everything is allowed
 	Upstream upstream.Config
 }
 
@@ -29,7 +29,6 @@ type Settings struct {
 type Plan struct {
 	Settings
 	catalog.Layout
-	gate     *auth.Authenticator
 	rules    rules
 	routes   []notificationRoute
 	raw      map[string]*wire.RPCClient // servers of plain JSON-RPC, for messages that are relayed as they came
@@ -45,7 +44,10 @@ type notificationRoute struct {
 
 // newPlan makes a plan. Servers that are the same in the old plan, which may be nil, are taken over as they are.
 func (h *Hub) newPlan(s Settings, old *Plan) *Plan {
-	p := &Plan{Settings: s, gate: auth.New(s.Auth), rules: compile(s.Hub), raw: map[string]*wire.RPCClient{}, builtins: map[string]*builtin{}}
+	if s.Gate == nil {
+		s.Gate = gate.New(gate.Deps{})
+	}
+	p := &Plan{Settings: s, rules: compile(s.Hub), raw: map[string]*wire.RPCClient{}, builtins: map[string]*builtin{}}
 	p.Layout = catalog.Layout{
 		ByID: map[string]*upstream.Server{}, Prefix: map[string]string{}, Naming: s.Hub.Naming,
 		GatewayTool: catalog.Item{Name: recoverTool, Raw: recoverItemFor(s.Hub.Masking.Markers)},
@@ -206,7 +208,7 @@ func (p *Plan) withStandIns(standIns map[*upstream.Server]*upstream.Server) *Pla
 	if len(standIns) == 0 {
 		return p
 	}
-	q := &Plan{Settings: p.Settings, Layout: p.Layout, gate: p.gate, rules: p.rules, routes: p.routes, raw: p.raw, builtins: p.builtins}
+	q := &Plan{Settings: p.Settings, Layout: p.Layout, rules: p.rules, routes: p.routes, raw: p.raw, builtins: p.builtins}
 	q.Servers, q.ByID = slices.Clone(p.Servers), map[string]*upstream.Server{}
 	for i, r := range q.Servers {
 		if old := standIns[r]; old != nil {
@@ -221,7 +223,7 @@ func (p *Plan) withStandIns(standIns map[*upstream.Server]*upstream.Server) *Pla
 func (h *Hub) install(next *Plan) {
 	old := h.plan.Load()
 	h.plan.Store(next)
-	h.streams.recheckAll(next.gate)
+	h.streams.recheckAll(next.Gate)
 	h.catalog.ApplyLayout()
 	h.moveWatchers(next)
 	grace := next.HTTP.DrainGrace.D()

@@ -21,7 +21,7 @@ import (
 func (h *Hub) serveRPC(w http.ResponseWriter, r *http.Request) {
 	req := &Request{}
 	now := h.plan.Load()
-	body, err := front.ReadBodyWithToken(w, r, int64(now.HTTP.MaxRequestBytes), now.gate)
+	body, err := front.ReadBodyWithToken(w, r, int64(now.HTTP.MaxRequestBytes), now.Gate)
 	if err == nil {
 		plan, release := h.acquirePlan()
 		defer release()

@@ -15,8 +15,10 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/ctxgate/ctxgate/access"
 	"github.com/ctxgate/ctxgate/auth"
 	"github.com/ctxgate/ctxgate/front"
+	"github.com/ctxgate/ctxgate/gate"
 	"github.com/ctxgate/ctxgate/hub"
 	"github.com/ctxgate/ctxgate/internal/child"
 	"github.com/ctxgate/ctxgate/internal/secret"
@@ -55,6 +57,7 @@ type setup struct {
 	http      front.HTTP
 	auth      auth.Config
 	token     string // that the process was started with
+	access    access.Config
 	limit     limit.Config
 	upstream  upstream.Config
 	recall    recall.Config
@@ -64,6 +67,15 @@ type setup struct {
 	transport http.RoundTripper
 	budget    int64 // of memory
 	mount     func(*http.ServeMux)
+}
+
+// gate returns the gate of the configuration.
+func (s *setup) gate(limiter *limit.Limiter) *gate.Gate {
+	rules, err := access.New(s.access)
+	if err != nil {
+		panic(err)
+	}
+	return gate.New(gate.Deps{Authenticator: auth.New(s.auth), Rules: rules, Limiter: limiter})
 }
 
 // addRPCServer adds a plain JSON-RPC server to the configuration.
@@ -99,8 +111,9 @@ func startRPCGateway(t testing.TB, base string, configure func(*setup)) *gateway
 		t.Fatal(err)
 	}
 	m := meter.New("test", func() (meter.StoreStats, bool) { return meter.StoreStats{}, true })
-	endpoint, err := hub.New(hub.Settings{Hub: s.hub, HTTP: s.http, Auth: s.auth, Upstream: s.upstream},
-		hub.Deps{Transport: s.transport, Recall: r, Meter: m, Limiter: limit.New(s.limit, time.Now), Secret: bytes.Repeat([]byte("k"), recall.MinSecretBytes), Builtins: s.builtins, Version: "test"})
+	g := s.gate(limit.New(s.limit, time.Now))
+	endpoint, err := hub.New(hub.Settings{Hub: s.hub, HTTP: s.http, Gate: g, Upstream: s.upstream},
+		hub.Deps{Transport: s.transport, Recall: r, Meter: m, Secret: bytes.Repeat([]byte("k"), recall.MinSecretBytes), Builtins: s.builtins, Version: "test"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,7 +123,7 @@ func startRPCGateway(t testing.TB, base string, configure func(*setup)) *gateway
 		s.mount(mux)
 	}
 	guard := front.NewGuard(srv.Listener.Addr().String(), front.HTTP{})
-	srv.Config.Handler = front.Wrap(mux, front.Chain(auth.New(s.auth), guard, s.http, nil, hub.WriteError, hub.ReadsTokenFromBody)...)
+	srv.Config.Handler = front.Wrap(mux, front.Chain(g, guard, s.http, nil, hub.WriteError, hub.ReadsTokenFromBody)...)
 	srv.Start()
 	t.Cleanup(func() {
 		srv.Close()

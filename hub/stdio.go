@@ -235,7 +235,7 @@ func (d *stdio) serveMessage(ctx context.Context, body []byte, release func()) {
 		req.Params, err = mcp.ParseParams(message.Params)
 	}
 	if err == nil {
-		err = d.checkToken(req)
+		err = d.checkToken(ctx, req)
 	}
 	if err == nil {
 		err = d.identify(req)
@@ -312,7 +312,7 @@ func logStdio(ctx context.Context, req *Request) (context.Context, func(...slog.
 // checkToken refuses a message without the token, where one is required (A8): initialize and ping too. Where the
 // process was started with the token, a message needs none, but a wrong one is refused. A notification may
 // leave it out once a request has shown it: not all clients can add it to notifications.
-func (d *stdio) checkToken(req *Request) error {
+func (d *stdio) checkToken(ctx context.Context, req *Request) error {
 	token := d.opts.Token
 	if token == "" && req.IsNotification() {
 		token = d.token
@@ -322,8 +322,12 @@ func (d *stdio) checkToken(req *Request) error {
 			token = given
 		}
 	}
-	if _, err := req.Plan.gate.AuthenticateToken(token); err != nil {
-		return errStdioToken
+	if req.Plan.Gate.IsRequired() {
+		caller, err := req.Plan.Gate.AuthenticateToken(ctx, token)
+		if err != nil {
+			return errStdioToken
+		}
+		req.Caller = caller
 	}
 	if !req.IsNotification() {
 		d.token = token

@@ -13,6 +13,7 @@ import (
 	"github.com/ctxgate/ctxgate/auth"
 	"github.com/ctxgate/ctxgate/fault"
 	"github.com/ctxgate/ctxgate/front"
+	"github.com/ctxgate/ctxgate/gate"
 	"github.com/ctxgate/ctxgate/internal/membudget"
 	"github.com/ctxgate/ctxgate/internal/retryafter"
 	"github.com/ctxgate/ctxgate/internal/sse"
@@ -269,7 +270,7 @@ func (h *Hub) KeepOpen(ctx context.Context, s *Stream, caller auth.Caller, attac
 	}()
 	// The caller may have been authenticated under a plan that was replaced meanwhile. The stream is registered first:
 	// a reload from now on finds it there, and one before is seen here.
-	err := h.plan.Load().gate.Revalidate(caller)
+	err := h.plan.Load().Gate.Revalidate(caller)
 	var detach func()
 	var last func() []byte
 	if err == nil {
@@ -285,11 +286,11 @@ func (h *Hub) KeepOpen(ctx context.Context, s *Stream, caller auth.Caller, attac
 }
 
 // recheckAll ends the streams of callers whose token is no longer valid.
-func (t *openStreams) recheckAll(gate *auth.Authenticator) {
+func (t *openStreams) recheckAll(g *gate.Gate) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for s, caller := range t.callers {
-		if gate.Revalidate(caller) != nil {
+		if g.Revalidate(caller) != nil {
 			s.discard()
 			s.Close()
 		}

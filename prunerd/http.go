@@ -9,16 +9,15 @@ import (
 	"github.com/ctxgate/ctxgate/auth"
 	"github.com/ctxgate/ctxgate/fault"
 	"github.com/ctxgate/ctxgate/front"
+	"github.com/ctxgate/ctxgate/gate"
 	"github.com/ctxgate/ctxgate/jsonscan"
-	"github.com/ctxgate/ctxgate/limit"
 	"github.com/ctxgate/ctxgate/mcp"
 	"github.com/ctxgate/ctxgate/rpc"
 )
 
 // Endpoint is what the HTTP endpoint needs beside the server.
 type Endpoint struct {
-	Gate     *auth.Authenticator
-	Limiter  *limit.Limiter // shared with the other endpoints; nil: no limits
+	Gate     *gate.Gate
 	HTTP     front.HTTP
 	Refuse   front.ErrorHandler // writes the reply to a rejected request
 	MaxDepth int                // of a message
@@ -64,7 +63,7 @@ func (s *Server) serveRPC(w http.ResponseWriter, r *http.Request, d Endpoint) er
 	if bad != nil {
 		return bad
 	}
-	if err := d.Limiter.Admit(who.Subject()); err != nil {
+	if err := d.Gate.Admit(who); err != nil {
 		return err
 	}
 	front.AddLogAttrs(r.Context(), slog.String("rpc", fault.Clip(req.Method)))
@@ -93,13 +92,13 @@ func authenticate(w http.ResponseWriter, r *http.Request, d Endpoint, params mcp
 	if proxy, ok := params.Get("proxy"); ok {
 		fields, _ := jsonscan.FieldsOf(proxy)
 		if _, there := fields.Get("authToken"); there || err != nil {
-			if who, err = d.Gate.AuthenticateToken(fields.Text("authToken")); err == nil {
+			if who, err = d.Gate.AuthenticateToken(r.Context(), fields.Text("authToken")); err == nil {
 				err = front.SetMemoryOwner(r.Context(), who)
 			}
 		}
 	}
 	if err != nil {
-		w.Header().Set("WWW-Authenticate", "Bearer")
+		w.Header().Set("WWW-Authenticate", d.Gate.Challenge(r, err))
 	}
 	return who, err
 }

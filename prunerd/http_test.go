@@ -12,6 +12,7 @@ import (
 	"github.com/ctxgate/ctxgate/auth"
 	"github.com/ctxgate/ctxgate/fault"
 	"github.com/ctxgate/ctxgate/front"
+	"github.com/ctxgate/ctxgate/gate"
 	"github.com/ctxgate/ctxgate/internal/secret"
 	"github.com/ctxgate/ctxgate/rpc"
 )
@@ -27,11 +28,11 @@ func refusal(w http.ResponseWriter, r *http.Request, err error) {
 // serve puts a server behind the middleware chain.
 func serve(t *testing.T, s *Server, token string) string {
 	t.Helper()
-	gate := auth.New(auth.Config{Token: secret.Literal(token)})
+	g := gate.New(gate.Deps{Authenticator: auth.New(auth.Config{Token: secret.Literal(token)})})
 	limits := front.Default().HTTP
 	limits.MaxRequestBytes = 1 << 20
-	endpoint := Endpoint{Gate: gate, HTTP: limits, Refuse: refusal, MaxDepth: 128}
-	h := front.Wrap(s.Handler(endpoint), front.Chain(gate, front.NewGuard("127.0.0.1:0", front.HTTP{}), limits, nil, refusal, AcceptsTokenInBody)...)
+	endpoint := Endpoint{Gate: g, HTTP: limits, Refuse: refusal, MaxDepth: 128}
+	h := front.Wrap(s.Handler(endpoint), front.Chain(g, front.NewGuard("127.0.0.1:0", front.HTTP{}), limits, nil, refusal, AcceptsTokenInBody)...)
 	srv := httptest.NewServer(h)
 	t.Cleanup(srv.Close)
 	return srv.URL

@@ -27,7 +27,7 @@ func (m *Masker) findHubCuts(ctx context.Context, o Request, dialogue *history.D
 		if !r.Omitted.IsKnown && storeErr == nil {
 			omitted := history.Omitted{IsKnown: true}
 			for _, span := range r.Texts {
-				n, err := m.recall.OmittedBytes(ctx, o.Caller.Tenant(), span.Of(o.Body))
+				n, err := m.recall.OmittedBytes(ctx, o.Tenant, span.Of(o.Body))
 				omitted.Bytes += n
 				storeErr = cmp.Or(storeErr, err)
 			}

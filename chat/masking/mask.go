@@ -93,7 +93,7 @@ func (m *Masker) planCuts(ctx context.Context, o Request, dialogue *history.Dial
 	}
 	first := dialogue.PrefixHash(1)
 	name := "talk\x00" + o.Provider + "\x00" + o.Model + "\x00" + string(first[:])
-	tenant := o.Caller.Tenant()
+	tenant := o.Tenant
 	// Whatever lifetime this request asks for, the next may ask for less: so the stored state is never older
 	// than a quarter of the usual lifetime.
 	ttl, grain := max(o.CachePrices.TTL.D(), dialogue.CacheTTL), o.CachePrices.TTL.D()/4
@@ -212,7 +212,7 @@ func (m *Masker) storeOriginals(ctx context.Context, o Request, dialogue *histor
 	if len(requests) == 0 {
 		return nil
 	}
-	receipts, err := m.recall.StoreAll(ctx, o.Caller.Tenant(), requests)
+	receipts, err := m.recall.StoreAll(ctx, o.Tenant, requests)
 	for i, r := range results {
 		r.Stored = history.Stored{ID: receipts[i].ID, Until: receipts[i].ValidUntil, Epoch: uint64(receipts[i].Epoch)}
 	}

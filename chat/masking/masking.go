@@ -10,7 +10,6 @@ package masking
 import (
 	"time"
 
-	"github.com/ctxgate/ctxgate/auth"
 	"github.com/ctxgate/ctxgate/history"
 	"github.com/ctxgate/ctxgate/internal/recovertool"
 	"github.com/ctxgate/ctxgate/internal/unit"
@@ -22,7 +21,7 @@ import (
 
 // Request is a request to an LLM provider, before it is sent.
 type Request struct {
-	Caller      auth.Caller
+	Tenant      string
 	Codec       llm.Codec
 	Model       string
 	Provider    string

@@ -64,7 +64,7 @@ func (w *resultReducer) planCuts(ctx context.Context, o Request, dialogue *histo
 	var lookupErr error
 	saved := make([]int, len(dialogue.Results))
 	goals := dialogue.Goals()
-	general := b.textPolicy(o.Caller.Tenant(), canRecover)
+	general := b.textPolicy(o.Tenant, canRecover)
 	for i := range dialogue.Results {
 		r := &dialogue.Results[i]
 		if r.Chars <= b.MaxChars || !b.matches(r) {
@@ -145,7 +145,7 @@ func (w *resultReducer) storeAndCut(ctx context.Context, o Request, dialogue *hi
 		requests[i].Raw = [][]byte{t.text.Of(o.Body)}
 		requests[i].Replacement = func() []byte { return jsonscan.AppendSpliced(nil, t.text.Of(o.Body), t.edits) }
 	}
-	stored, err := w.recall.StoreAll(ctx, o.Caller.Tenant(), requests)
+	stored, err := w.recall.StoreAll(ctx, o.Tenant, requests)
 	if err != nil {
 		slog.WarnContext(ctx, "new tool results are sent whole: their originals cannot be stored", "error", err)
 	}

@@ -1,0 +1,81 @@
+// Package gate is the one way in: every request of every endpoint, protocol revision and transport is authenticated,
+// admitted and, once it is known what it is for, authorized here.
+//
+// A [Gate] belongs to one configuration. [Gate.Authenticate] and its variants find out who calls;
+// [Gate.Admit] counts the request against the caller's limits; [Gate.Enter] decides, after routing, whether the caller
+// may use the target. Lists ask [Gate.MayList], and reading back asks [Gate.MayRead], which follow the same rules.
+//
+// Invariants: failures are closed, and no failure makes an anonymous caller. What is denied is unknown: an endpoint
+// answers as for a name that does not exist. One request for one target is one decision.
+package gate
+
+import (
+	"context"
+	"sync/atomic"
+
+	"github.com/ctxgate/ctxgate/access"
+	"github.com/ctxgate/ctxgate/auth"
+	"github.com/ctxgate/ctxgate/fault"
+	"github.com/ctxgate/ctxgate/limit"
+)
+
+// Gate decides under one configuration. It is safe for concurrent use.
+type Gate struct {
+	*auth.Authenticator
+	rules     *access.Rules
+	limiter   *limit.Limiter
+	decisions *atomic.Int64
+}
+
+// Deps is what a Gate is made of.
+type Deps struct {
+	Authenticator *auth.Authenticator // nil: no credential is required
+	Rules         *access.Rules       // nil: everything is allowed
+	Limiter       *limit.Limiter      // of the process; nil: no limits
+}
+
+// New makes a gate.
+func New(d Deps) *Gate {
+	if d.Authenticator == nil {
+		d.Authenticator = auth.New(auth.Config{})
+	}
+	return &Gate{Authenticator: d.Authenticator, rules: d.Rules, limiter: d.Limiter, decisions: new(atomic.Int64)}
+}
+
+// Admit counts one message of a caller against its limits.
+func (g *Gate) Admit(c auth.Caller) error { return g.limiter.Admit(c.Key()) }
+
+// Pass is a request that may go on. Done must be called at its end.
+type Pass struct {
+	Decision access.Decision
+}
+
+// Done ends the request.
+func (p *Pass) Done() {}
+
+// ErrDenied is the failure of a request that the rules deny. Endpoints answer as for something that does not exist.
+var ErrDenied = fault.New(fault.NotFound, "there is no such thing")
+
+// Enter decides whether a caller may use a target. If it may not, the error is ErrDenied.
+func (g *Gate) Enter(_ context.Context, c auth.Caller, t access.Target) (*Pass, error) {
+	g.decisions.Add(1)
+	d := g.rules.Decide(c, t)
+	if !d.IsAllowed() {
+		return nil, ErrDenied
+	}
+	return &Pass{Decision: d}, nil
+}
+
+// FiltersLists says whether lists differ between callers.
+func (g *Gate) FiltersLists() bool { return g.rules.FiltersLists() }
+
+// MayList says whether a target is shown to a caller in lists.
+func (g *Gate) MayList(c auth.Caller, t access.Target) bool { return g.rules.MayList(c, t) }
+
+// MayRead says whether a caller may read back what came from a target, stored under a scope.
+func (g *Gate) MayRead(c auth.Caller, t access.Target, scope string) bool {
+	return g.rules.MayRead(c, t, scope)
+}
+
+// Decisions is how many requests for a target were decided.
+func (g *Gate) Decisions() int64 { return g.decisions.Load() }
