@@ -33,6 +33,12 @@ type Config struct {
 	// are never removed for originals; they may use another 8MiB. Default 1GiB. Must be positive.
 	MaxBytes unit.Bytes `key:"max_bytes"`
 
+	// The part of max_bytes that the originals of one tenant may use, from 0 to 1. A tenant that has used it
+	// up loses its own originals, those that were not shown for the longest time first, and never another's;
+	// if all of them were shown within spare, its new texts are sent uncut. Default 0: 0.25 where callers can belong
+	// to several tenants, otherwise 1, which is no limit.
+	TenantShare float64 `key:"tenant_share" min:"0" max:"1"`
+
 	// Originals that were shown within this time are never removed to make room; if nothing else is left,
 	// new texts are sent uncut instead. A duration. Default 1h. With 0, all may be removed.
 	Spare unit.Duration `key:"spare"`

@@ -9,8 +9,9 @@
 //   - A Put that returned nil is durable, whole, and readable until it expires or is evicted.
 //   - Items of one group expire together; an expired group is unreadable at once, swept or not.
 //   - At most max_bytes are stored (several processes on one store may exceed it by their Puts in
-//     flight). Expired groups go first, then the least recently used, and never one that was put or
-//     touched within the spare time. The background evicts from 95 % of the cap down to 90 %; a Put
+//     flight). Expired groups go first, then the least recently used of the owner that has most, and never
+//     one that was put or touched within the spare time. An owner with less than an equal part of all
+//     loses nothing to others; one that has more than tenant_share of the cap loses its own. The background evicts from 95 % of the cap down to 90 %; a Put
 //     that finds the store full all the same evicts no more than it needs.
 //   - Pinned groups do not count towards max_bytes and are not evicted; together they have at
 //     most 8 MiB.
@@ -40,6 +41,10 @@ type Item struct {
 	// Pinned exempts the item's group from eviction for as long as the group lives. Pinned groups
 	// have a cap of their own.
 	Pinned bool
+
+	// Owner is whose group it is, such as a tenant; "" for the gateway's own. A group belongs to the
+	// owner of the item that was put last. All items of one Put have the same owner.
+	Owner string
 }
 
 // Size is what the item counts towards the cap, in every driver.
@@ -79,6 +84,14 @@ type SweepRequest struct {
 	// With 0 no caller waits: all expired groups go, and the driver pauses between steps to let Puts
 	// through.
 	Need int64
+
+	// Owner is whose Put needs the room. The owner with the most bytes loses groups first. One that has
+	// less than an equal part of all bytes loses none, unless it is Owner itself.
+	Owner string
+
+	// OwnerMax limits Owner alone, if it is positive: only groups of Owner go, expired or not spared,
+	// until its bytes + Need <= OwnerMax. MaxBytes is not looked at.
+	OwnerMax int64
 }
 
 // SweepResult is what a sweep removed.
@@ -92,6 +105,19 @@ type Stat struct {
 	Items  int64
 	Bytes  int64 // sum of [Item.Size] of unpinned groups
 	Pinned int64 // sum of [Item.Size] of pinned groups
+}
+
+// OwnerStat is what one owner has in a driver.
+type OwnerStat struct {
+	Owner string
+	Bytes int64 // sum of [Item.Size] of its unpinned groups
+}
+
+// Condition is what must hold for [Driver.PutIf] to store anything: the live value under Key is Value or,
+// if Value is nil, there is none.
+type Condition struct {
+	Key   string
+	Value []byte
 }
 
 // Epoch changes when a store is emptied, replaced or restored from a copy. While it stays the same,
@@ -112,6 +138,10 @@ type Driver interface {
 	// a group that has expired is emptied first.
 	Put(ctx context.Context, items []Item, lease Lease) error
 
+	// PutIf is Put if the condition holds, in one step that no other writer, here or in another process,
+	// can come between. It reports whether the condition held.
+	PutIf(ctx context.Context, cond Condition, items []Item, lease Lease) (bool, error)
+
 	// Get returns a copy of the value, or [ErrUnknown] when it is absent or expired.
 	Get(ctx context.Context, key string, now time.Time) ([]byte, error)
 
@@ -126,6 +156,15 @@ type Driver interface {
 
 	// Drop removes a group; one that is not there is no error.
 	Drop(ctx context.Context, group string) error
+
+	// DropOwners removes all groups, pinned ones too, of the owners whose names begin with prefix, except
+	// those of the owner keep, and changes the epoch if there were any. As far as the driver can, it
+	// leaves no copy of them behind. What was removed before an error stays removed.
+	DropOwners(ctx context.Context, prefix, keep string) (SweepResult, error)
+
+	// Owners lists the owners whose names begin with prefix and that have unpinned groups, in the byte
+	// order of their names. For a whole name it is as cheap as Stat.
+	Owners(ctx context.Context, prefix string) ([]OwnerStat, error)
 
 	// Sweep removes groups. What was removed before an error stays removed.
 	Sweep(ctx context.Context, sweep SweepRequest) (SweepResult, error)

@@ -37,6 +37,7 @@ type shared struct {
 	pendingBytes atomic.Int64  // of the Puts in flight in this process
 	evicting     chan struct{} // holds one token while a Put evicts
 	nearCap      chan struct{} // holds one token while the background is to evict
+	pendingOwned pendingOwned
 }
 
 // New makes a store over an open driver, which it then owns. The config must be valid.
@@ -58,25 +59,39 @@ func (s *Store) AckLifetime() time.Duration {
 	return min(MaxAckLifetime/2, s.config.TTL.D()/8, s.config.Spare.D()/2)
 }
 
-// Put stores all items or none. It returns [fault.Full] when the cap leaves no room for them.
+// Put stores all items or none. It returns [fault.Full] when the cap, or its owner's share of it, leaves no
+// room for them.
 func (s *Store) Put(ctx context.Context, items ...Item) error {
+	_, err := s.putIn(ctx, items, func(ctx context.Context, lease Lease) (bool, error) {
+		return true, s.driver.Put(ctx, items, lease)
+	})
+	return err
+}
+
+// PutIf is Put if a condition holds, and reports whether it held.
+func (s *Store) PutIf(ctx context.Context, cond Condition, items ...Item) (bool, error) {
+	return s.putIn(ctx, items, func(ctx context.Context, lease Lease) (bool, error) {
+		return s.driver.PutIf(ctx, cond, items, lease)
+	})
+}
+
+// putIn makes room for items and runs their put.
+func (s *Store) putIn(ctx context.Context, items []Item, put func(context.Context, Lease) (bool, error)) (bool, error) {
 	if len(items) == 0 {
-		return nil
+		return true, nil
 	}
-	var need, pinned int64
-	for _, item := range items {
-		if item.Pinned {
-			pinned += item.Size()
-		} else {
-			need += item.Size()
+	n := needOf(items)
+	return guard(ctx, s, func(ctx context.Context) (stored bool, err error) {
+		s.pendingBytes.Add(n.bytes)
+		defer s.pendingBytes.Add(-n.bytes)
+		s.pendingOwned.add(n.owner, n.bytes)
+		defer s.pendingOwned.add(n.owner, -n.bytes)
+		if err := s.makeShareRoom(ctx, n); err != nil {
+			return false, err
 		}
-	}
-	_, err := guard(ctx, s, func(ctx context.Context) (struct{}, error) {
-		s.pendingBytes.Add(need)
-		defer s.pendingBytes.Add(-need)
-		isNearCap, err := s.makeRoom(ctx, need, pinned)
+		isNearCap, err := s.makeRoom(ctx, n)
 		if err == nil {
-			err = s.driver.Put(ctx, items, s.newLease())
+			stored, err = put(ctx, s.newLease())
 		}
 		if isNearCap { // only now: a sweep that began earlier would not see these items
 			select {
@@ -84,9 +99,8 @@ func (s *Store) Put(ctx context.Context, items ...Item) error {
 			default:
 			}
 		}
-		return struct{}{}, err
+		return stored, err
 	})
-	return err
 }
 
 // Get reads a value back; a key that is absent or expired is [fault.UnknownHandle].
@@ -121,6 +135,19 @@ func (s *Store) Drop(ctx context.Context, group string) error {
 		return struct{}{}, s.driver.Drop(ctx, group)
 	})
 	return err
+}
+
+// DropOwners removes the groups of all owners whose names begin with prefix, except those of keep. There may be
+// much to remove, so that the time limit of other operations does not apply.
+func (s *Store) DropOwners(ctx context.Context, prefix, keep string) (SweepResult, error) {
+	return withTimeout(ctx, sweepEvery, func(ctx context.Context) (SweepResult, error) {
+		return s.driver.DropOwners(ctx, prefix, keep)
+	})
+}
+
+// Owners says how much the owners have whose names begin with prefix.
+func (s *Store) Owners(ctx context.Context, prefix string) ([]OwnerStat, error) {
+	return guard(ctx, s, func(ctx context.Context) ([]OwnerStat, error) { return s.driver.Owners(ctx, prefix) })
 }
 
 // Stat says how much is stored.
@@ -173,6 +200,9 @@ func (s *Store) sweepInBackground(ctx context.Context, evict bool) SweepResult {
 	} else if swept.Groups > 0 {
 		slog.DebugContext(ctx, "expired originals were removed from the store", "groups", swept.Groups, "bytes", swept.Bytes)
 	}
+	if err := s.sweepShares(ctx); err != nil && ctx.Err() == nil {
+		slog.WarnContext(ctx, "originals over a tenant's share could not be removed; the next sweep tries again", "error", err)
+	}
 	return swept
 }
 
@@ -189,28 +219,50 @@ var (
 	errPinnedFull = fault.New(fault.Full, "the store has no room for another token")
 )
 
-// makeRoom returns nil when need and pinned bytes fit, if necessary after an eviction, and says
-// whether the store is then near its cap.
-func (s *Store) makeRoom(ctx context.Context, need, pinned int64) (isNearCap bool, err error) {
-	if need > int64(s.config.MaxBytes) {
+// need is the room that a Put needs.
+type need struct {
+	owner         string
+	bytes, pinned int64
+}
+
+func needOf(items []Item) need {
+	n := need{owner: items[0].Owner}
+	for _, item := range items {
+		if item.Pinned {
+			n.pinned += item.Size()
+		} else {
+			n.bytes += item.Size()
+		}
+	}
+	return n
+}
+
+// makeRoom returns nil when a Put's bytes fit, if necessary after an eviction, and says whether the store
+// is then near its cap.
+func (s *Store) makeRoom(ctx context.Context, n need) (isNearCap bool, err error) {
+	if n.bytes > int64(s.config.MaxBytes) {
 		return false, errFull // an eviction would empty the store for nothing
 	}
-	ok, isNearCap, err := s.fits(ctx, need, pinned)
+	ok, isNearCap, err := s.fits(ctx, n)
 	if ok || err != nil {
 		return isNearCap, err
 	}
-	// An eviction that takes too long means a full store, not one that is down.
+	return true, s.evictInTime(ctx, func(ctx context.Context) error { return s.evict(ctx, n) })
+}
+
+// evictInTime runs an eviction. One that takes too long means a full store, not one that is down.
+func (s *Store) evictInTime(ctx context.Context, evict func(context.Context) error) error {
 	evictCtx, cancel := context.WithTimeout(ctx, s.config.Timeout.D()/2)
 	defer cancel()
-	err = s.evict(evictCtx, need, pinned)
+	err := evict(evictCtx)
 	if err != nil && ctx.Err() == nil && evictCtx.Err() != nil {
 		err = fault.Wrap(fault.Full, "the store is full: no room was made in time", err)
 	}
-	return true, err
+	return err
 }
 
 // evict removes what has to go for the Puts in flight, and no more.
-func (s *Store) evict(ctx context.Context, need, pinned int64) error {
+func (s *Store) evict(ctx context.Context, n need) error {
 	select {
 	case s.evicting <- struct{}{}:
 		defer func() { <-s.evicting }()
@@ -218,15 +270,17 @@ func (s *Store) evict(ctx context.Context, need, pinned int64) error {
 		return ctx.Err()
 	}
 	// Another Put's eviction, while this one waited, may have made room for both.
-	if ok, _, err := s.fits(ctx, need, pinned); ok || err != nil {
+	if ok, _, err := s.fits(ctx, n); ok || err != nil {
 		return err
 	}
 	for {
-		swept, err := s.driver.Sweep(ctx, s.newSweep(s.pendingBytes.Load()))
+		sweep := s.newSweep(s.pendingBytes.Load())
+		sweep.Owner = n.owner
+		swept, err := s.driver.Sweep(ctx, sweep)
 		if err != nil {
 			return err
 		}
-		ok, _, err := s.fits(ctx, need, pinned)
+		ok, _, err := s.fits(ctx, n)
 		if ok || err != nil {
 			return err
 		}
@@ -239,14 +293,14 @@ func (s *Store) evict(ctx context.Context, need, pinned int64) error {
 
 // fits compares the driver's total with the cap. The total is read each time, which is cheap: other
 // processes may write to the same store.
-func (s *Store) fits(ctx context.Context, need, pinned int64) (ok, isNearCap bool, err error) {
+func (s *Store) fits(ctx context.Context, n need) (ok, isNearCap bool, err error) {
 	stat, err := s.driver.Stat(ctx)
 	switch {
 	case err != nil:
 		return false, false, err
-	case pinned > 0 && stat.Pinned+pinned > maxPinnedBytes:
+	case n.pinned > 0 && stat.Pinned+n.pinned > maxPinnedBytes:
 		return false, false, errPinnedFull
-	case need == 0:
+	case n.bytes == 0:
 		return true, false, nil
 	}
 	used, maxBytes := stat.Bytes+s.pendingBytes.Load(), int64(s.config.MaxBytes)

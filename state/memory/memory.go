@@ -23,8 +23,9 @@ type Driver struct {
 	mu     sync.RWMutex
 	items  map[string]state.Item
 	groups map[string]*group
-	bytes  int64 // of unpinned groups
-	pinned int64 // of pinned groups
+	bytes  int64            // of unpinned groups
+	owners map[string]int64 // the same by owner; none is 0
+	pinned int64            // of pinned groups
 	epoch  state.Epoch
 	closed bool
 }
@@ -35,11 +36,12 @@ type group struct {
 	keys              map[string]struct{}
 	bytes             int64
 	pinned            bool
+	owner             string
 }
 
 // New makes an empty driver.
 func New() *Driver {
-	return &Driver{items: map[string]state.Item{}, groups: map[string]*group{}, epoch: state.Epoch(rand.Uint64())}
+	return &Driver{items: map[string]state.Item{}, groups: map[string]*group{}, owners: map[string]int64{}, epoch: state.Epoch(rand.Uint64())}
 }
 
 // Put implements [state.Driver].
@@ -49,6 +51,27 @@ func (d *Driver) Put(ctx context.Context, items []state.Item, lease state.Lease)
 	if err := d.checkOpen(ctx); err != nil {
 		return err
 	}
+	d.putItems(items, lease)
+	return nil
+}
+
+// PutIf implements [state.Driver].
+func (d *Driver) PutIf(ctx context.Context, cond state.Condition, items []state.Item, lease state.Lease) (bool, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.checkOpen(ctx); err != nil {
+		return false, err
+	}
+	have, found := d.items[cond.Key]
+	found = found && d.groups[have.Group].isLive(lease.LastUsed)
+	if found != (cond.Value != nil) || found && !bytes.Equal(have.Value, cond.Value) {
+		return false, nil
+	}
+	d.putItems(items, lease)
+	return true, nil
+}
+
+func (d *Driver) putItems(items []state.Item, lease state.Lease) {
 	for _, item := range items {
 		item.Value = bytes.Clone(item.Value)
 		g := d.leaseGroup(item.Group, lease)
@@ -59,15 +82,12 @@ func (d *Driver) Put(ctx context.Context, items []state.Item, lease state.Lease)
 		d.groups[item.Group] = g
 		d.items[item.Key] = item
 		g.keys[item.Key] = struct{}{}
-		if item.Pinned && !g.pinned {
-			d.addToTotal(g, -g.bytes)
-			g.pinned = true
-			d.addToTotal(g, g.bytes)
-		}
+		d.addToTotal(g, -g.bytes)
+		g.pinned = g.pinned || item.Pinned
+		g.owner = item.Owner
 		g.bytes += item.Size()
-		d.addToTotal(g, item.Size())
+		d.addToTotal(g, g.bytes)
 	}
-	return nil
 }
 
 // Get implements [state.Driver].
@@ -148,36 +168,100 @@ func (d *Driver) Sweep(ctx context.Context, sweep state.SweepRequest) (state.Swe
 	if err := d.checkOpen(ctx); err != nil {
 		return swept, err
 	}
-	remove := func(groups []*group, all bool) {
-		for _, g := range groups {
-			if !all && d.bytes+sweep.Need <= sweep.MaxBytes {
-				return
-			}
-			if g.isLive(sweep.Now) && g.lastUsed.After(sweep.Now.Add(-state.MaxAckLifetime)) {
-				d.epoch++
-			}
-			swept.Groups++
-			swept.Bytes += g.bytes
-			d.removeGroup(g)
+	remove := func(g *group) {
+		if g.isLive(sweep.Now) && g.lastUsed.After(sweep.Now.Add(-state.MaxAckLifetime)) {
+			d.epoch++
 		}
+		swept.Groups++
+		swept.Bytes += g.bytes
+		d.removeGroup(g)
 	}
-	var expired, evictable []*group
+	var expired []*group
+	evictable := map[string][]*group{} // by owner, the least recently used first
 	for _, g := range d.groups {
-		if !g.isLive(sweep.Now) {
+		if isExpired := !g.isLive(sweep.Now); isExpired && sweep.OwnerMax == 0 {
 			expired = append(expired, g)
-		} else if !g.pinned && !g.lastUsed.After(sweep.SpareAfter) {
-			evictable = append(evictable, g)
+		} else if !g.pinned && (isExpired || !g.lastUsed.After(sweep.SpareAfter)) {
+			evictable[g.owner] = append(evictable[g.owner], g)
 		}
 	}
-	remove(expired, sweep.Need == 0)
-	if d.bytes+sweep.Need <= sweep.MaxBytes {
+	for _, groups := range evictable {
+		slices.SortFunc(groups, func(a, b *group) int {
+			return cmp.Or(a.lastUsed.Compare(b.lastUsed), strings.Compare(a.name, b.name))
+		})
+	}
+	if sweep.OwnerMax > 0 {
+		for _, g := range evictable[sweep.Owner] {
+			if d.owners[sweep.Owner]+sweep.Need <= sweep.OwnerMax {
+				break
+			}
+			remove(g)
+		}
 		return swept, nil
 	}
-	slices.SortFunc(evictable, func(a, b *group) int {
-		return cmp.Or(a.lastUsed.Compare(b.lastUsed), strings.Compare(a.name, b.name))
-	})
-	remove(evictable, false)
+	for _, g := range expired {
+		if sweep.Need == 0 || d.bytes+sweep.Need > sweep.MaxBytes {
+			remove(g)
+		}
+	}
+	for d.bytes+sweep.Need > sweep.MaxBytes {
+		owner, ok := d.largestOwner(evictable, sweep.Owner)
+		if !ok {
+			break
+		}
+		remove(evictable[owner][0])
+		evictable[owner] = evictable[owner][1:]
+	}
 	return swept, nil
+}
+
+// largestOwner is the owner that has most and that may lose a group to a Put of another.
+func (d *Driver) largestOwner(evictable map[string][]*group, to string) (owner string, ok bool) {
+	for name, groups := range evictable {
+		if len(groups) == 0 || name != to && d.owners[name]*int64(len(d.owners)) < d.bytes {
+			continue
+		}
+		if !ok || d.owners[name] > d.owners[owner] || d.owners[name] == d.owners[owner] && name < owner {
+			owner, ok = name, true
+		}
+	}
+	return owner, ok
+}
+
+// DropOwners implements [state.Driver].
+func (d *Driver) DropOwners(ctx context.Context, prefix, keep string) (state.SweepResult, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var dropped state.SweepResult
+	if err := d.checkOpen(ctx); err != nil {
+		return dropped, err
+	}
+	for _, g := range d.groups {
+		if strings.HasPrefix(g.owner, prefix) && g.owner != keep {
+			dropped.Groups++
+			dropped.Bytes += g.bytes
+			d.removeGroup(g)
+			d.epoch++
+		}
+	}
+	return dropped, nil
+}
+
+// Owners implements [state.Driver].
+func (d *Driver) Owners(ctx context.Context, prefix string) ([]state.OwnerStat, error) {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	if err := d.checkOpen(ctx); err != nil {
+		return nil, err
+	}
+	var owners []state.OwnerStat
+	for name, bytes := range d.owners {
+		if strings.HasPrefix(name, prefix) {
+			owners = append(owners, state.OwnerStat{Owner: name, Bytes: bytes})
+		}
+	}
+	slices.SortFunc(owners, func(a, b state.OwnerStat) int { return strings.Compare(a.Owner, b.Owner) })
+	return owners, nil
 }
 
 // Stat implements [state.Driver].
@@ -194,7 +278,7 @@ func (d *Driver) Stat(ctx context.Context) (state.Stat, error) {
 func (d *Driver) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.closed, d.items, d.groups, d.bytes, d.pinned = true, nil, nil, 0, 0
+	d.closed, d.items, d.groups, d.owners, d.bytes, d.pinned = true, nil, nil, nil, 0, 0
 	return nil
 }
 
@@ -243,8 +327,11 @@ func (d *Driver) removeGroup(g *group) {
 func (d *Driver) addToTotal(g *group, bytes int64) {
 	if g.pinned {
 		d.pinned += bytes
-	} else {
-		d.bytes += bytes
+		return
+	}
+	d.bytes += bytes
+	if d.owners[g.owner] += bytes; d.owners[g.owner] == 0 {
+		delete(d.owners, g.owner)
 	}
 }
 

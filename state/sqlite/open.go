@@ -21,7 +21,7 @@ import (
 
 const (
 	applicationID = 0x63747867 // "ctxg" in the file's header: this file is ours
-	schemaVersion = 2
+	schemaVersion = 3
 
 	maxReaders  = 4
 	openTimeout = 10 * time.Second // how long Open waits for other processes
@@ -33,8 +33,11 @@ var schema1 string
 //go:embed schema2.sql
 var schema2 string
 
+//go:embed schema3.sql
+var schema3 string
+
 // migrations[n] brings a file from schema version n to the next.
-var migrations = [schemaVersion]string{schema1, schema2}
+var migrations = [schemaVersion]string{schema1, schema2, schema3}
 
 // Open opens the file at path, and creates it and its folder if they are missing.
 func Open(ctx context.Context, path string) (*Driver, error) {
@@ -93,6 +96,8 @@ func openOnce(ctx context.Context, path string) (_ *Driver, err error) {
 	return d, err
 }
 
+const selectValue = `SELECT value FROM item JOIN grp ON grp.id = item.grp WHERE key = ? AND expires > ?`
+
 func (d *Driver) openReaders(ctx context.Context, path string) (err error) {
 	if d.readDB, err = sql.Open("sqlite", dsn(path, "query_only(1)")); err != nil {
 		return err
@@ -103,10 +108,11 @@ func (d *Driver) openReaders(ctx context.Context, path string) (err error) {
 		stmt **sql.Stmt
 		text string
 	}{
-		{&d.getValue, `SELECT value FROM item JOIN grp ON grp.id = item.grp WHERE key = ? AND expires > ?`},
+		{&d.getValue, selectValue},
 		{&d.getLease, `SELECT seen, expires FROM grp WHERE name = ? AND expires > ?`},
 		{&d.getTotals, `SELECT items, bytes - pinned, pinned FROM total`},
 		{&d.getEpoch, `SELECT epoch, writes FROM total`},
+		{&d.getOwner, `SELECT bytes FROM owner WHERE name = ?`},
 	} {
 		if *s.stmt, err = d.readDB.PrepareContext(ctx, s.text); err != nil {
 			return fmt.Errorf("prepare %q: %w", s.text, err)

@@ -71,6 +71,15 @@ func (f *ReopeningDriver) Put(ctx context.Context, items []state.Item, lease sta
 	return d.Put(ctx, items, lease)
 }
 
+// PutIf implements [state.Driver].
+func (f *ReopeningDriver) PutIf(ctx context.Context, cond state.Condition, items []state.Item, lease state.Lease) (bool, error) {
+	d, err := f.currentDriver(ctx)
+	if err != nil {
+		return false, err
+	}
+	return d.PutIf(ctx, cond, items, lease)
+}
+
 // Get implements [state.Driver].
 func (f *ReopeningDriver) Get(ctx context.Context, key string, now time.Time) ([]byte, error) {
 	d, err := f.currentDriver(ctx)
@@ -105,6 +114,24 @@ func (f *ReopeningDriver) Drop(ctx context.Context, group string) error {
 		return err
 	}
 	return d.Drop(ctx, group)
+}
+
+// DropOwners implements [state.Driver].
+func (f *ReopeningDriver) DropOwners(ctx context.Context, prefix, keep string) (state.SweepResult, error) {
+	d, err := f.currentDriver(ctx)
+	if err != nil {
+		return state.SweepResult{}, err
+	}
+	return d.DropOwners(ctx, prefix, keep)
+}
+
+// Owners implements [state.Driver].
+func (f *ReopeningDriver) Owners(ctx context.Context, prefix string) ([]state.OwnerStat, error) {
+	d, err := f.currentDriver(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return d.Owners(ctx, prefix)
 }
 
 // Sweep implements [state.Driver].

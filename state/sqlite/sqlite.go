@@ -45,7 +45,7 @@ type Driver struct {
 	writeConn *sql.Conn // the writer's, the only one of writeDB
 	readDB    *sql.DB
 
-	getValue, getLease, getTotals, getEpoch *sql.Stmt // on readDB
+	getValue, getLease, getTotals, getEpoch, getOwner *sql.Stmt // on readDB
 
 	maxWrites atomic.Int64 // the most that Epoch has read of total.writes
 	closeOnce sync.Once
@@ -54,11 +54,30 @@ type Driver struct {
 
 // Put implements [state.Driver].
 func (d *Driver) Put(ctx context.Context, items []state.Item, lease state.Lease) error {
-	var size int64
+	return classify(d.writer.submit(ctx, sizeOf(items), func(w *writer) error { return w.putItems(items, lease) }))
+}
+
+// PutIf implements [state.Driver].
+func (d *Driver) PutIf(ctx context.Context, cond state.Condition, items []state.Item, lease state.Lease) (bool, error) {
+	var held bool
+	err := d.writer.submit(ctx, sizeOf(items), func(w *writer) (err error) {
+		if held, err = w.checkCondition(cond, lease.LastUsed); !held || err != nil {
+			return err
+		}
+		return w.putItems(items, lease)
+	})
+	if err != nil {
+		// The writer may still be running the job and own the result.
+		return false, classify(err)
+	}
+	return held, nil
+}
+
+func sizeOf(items []state.Item) (size int64) {
 	for _, item := range items {
 		size += item.Size()
 	}
-	return classify(d.writer.submit(ctx, size, func(w *writer) error { return w.putItems(items, lease) }))
+	return size
 }
 
 // Get implements [state.Driver].
@@ -79,13 +98,9 @@ func (d *Driver) List(ctx context.Context, req state.ListRequest) ([]state.Entry
 	if err := d.checkOpen(ctx); err != nil {
 		return nil, err
 	}
-	query := `SELECT key, seen FROM item JOIN grp ON grp.id = item.grp WHERE key >= ? AND key > ? AND expires > ?`
-	args := []any{[]byte(req.Prefix), []byte(req.After), req.Now.UnixMilli()}
-	if end := prefixEnd(req.Prefix); end != nil {
-		query += ` AND key < ?`
-		args = append(args, end)
-	}
-	rows, err := d.readDB.QueryContext(ctx, query+` ORDER BY key LIMIT ?`, append(args, req.Limit)...)
+	where, args := prefixRange("key", req.Prefix)
+	query := `SELECT key, seen FROM item JOIN grp ON grp.id = item.grp WHERE ` + where + ` AND key > ? AND expires > ? ORDER BY key LIMIT ?`
+	rows, err := d.readDB.QueryContext(ctx, query, append(args, []byte(req.After), req.Now.UnixMilli(), req.Limit)...)
 	if err != nil {
 		return nil, classify(err)
 	}
@@ -100,6 +115,16 @@ func (d *Driver) List(ctx context.Context, req state.ListRequest) ([]state.Entry
 		entries = append(entries, state.Entry{Key: string(key), LastUsed: time.UnixMilli(seen)})
 	}
 	return entries, classify(rows.Err())
+}
+
+// prefixRange is the condition that a column begins with prefix, and its arguments.
+func prefixRange(column, prefix string) (where string, args []any) {
+	where, args = column+` >= ?`, []any{[]byte(prefix)}
+	if end := prefixEnd(prefix); end != nil {
+		where += ` AND ` + column + ` < ?`
+		args = append(args, end)
+	}
+	return where, args
 }
 
 // prefixEnd is the first key after all that begin with prefix; nil if there is none.
@@ -152,11 +177,44 @@ func isCloseTo(stored int64, want time.Time, granularity time.Duration) bool {
 // Drop implements [state.Driver].
 func (d *Driver) Drop(ctx context.Context, group string) error {
 	return classify(d.writer.submit(ctx, 0, func(w *writer) error {
-		if err := execStmt(w.dropGroup, []byte(group)); err != nil {
-			return fmt.Errorf("drop a group: %w", err)
-		}
-		return nil
+		return w.overwriteFreed(func() error {
+			if err := execStmt(w.dropGroup, []byte(group)); err != nil {
+				return fmt.Errorf("drop a group: %w", err)
+			}
+			return nil
+		})
 	}))
+}
+
+// Owners implements [state.Driver].
+func (d *Driver) Owners(ctx context.Context, prefix string) ([]state.OwnerStat, error) {
+	if err := d.checkOpen(ctx); err != nil {
+		return nil, err
+	}
+	// Mostly the prefix is a whole name.
+	whole := state.OwnerStat{Owner: prefix}
+	if err := d.getOwner.QueryRowContext(ctx, []byte(prefix)).Scan(&whole.Bytes); err == nil && prefix != "" {
+		return []state.OwnerStat{whole}, nil
+	} else if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return nil, classify(err)
+	}
+	where, args := prefixRange("name", prefix)
+	rows, err := d.readDB.QueryContext(ctx, `SELECT name, bytes FROM owner WHERE `+where+` ORDER BY name`, args...)
+	if err != nil {
+		return nil, classify(err)
+	}
+	defer rows.Close()
+	var owners []state.OwnerStat
+	for rows.Next() {
+		var name []byte
+		var o state.OwnerStat
+		if err := rows.Scan(&name, &o.Bytes); err != nil {
+			return nil, classify(err)
+		}
+		o.Owner = string(name)
+		owners = append(owners, o)
+	}
+	return owners, classify(rows.Err())
 }
 
 // Stat implements [state.Driver].

@@ -75,39 +75,150 @@ func pauseAfterStep(ctx context.Context, began time.Time) {
 // sweepStep removes some expired groups or, when there are none, some of the least recently used.
 // more is true while there may be work left.
 func (w *writer) sweepStep(s state.SweepRequest) (swept state.SweepResult, more bool, err error) {
-	all, stored, err := w.totals()
+	all, _, err := w.totals()
 	if err != nil {
 		return swept, false, err
 	}
-	over := stored + s.Need - s.MaxBytes
-	if s.Need > 0 && over <= 0 {
-		return swept, false, nil
+	over, err := w.overBy(s)
+	if err != nil || over <= 0 && (s.Need > 0 || s.OwnerMax > 0) {
+		return swept, false, err
 	}
 	enough := w.stepSize.bytes
 	if s.Need > 0 {
 		enough = min(enough, over)
 	}
-	expired, err := w.listGroups(w.listExpired, s.Now)
-	if err != nil {
-		return swept, false, err
+	var groups []groupRow
+	if s.OwnerMax == 0 {
+		if groups, err = w.listGroups(w.listExpired, s.Now.UnixMilli()); err != nil {
+			return swept, false, err
+		}
 	}
-	groups := expired
-	if len(groups) == 0 {
+	live := len(groups) == 0
+	if live {
 		if over <= 0 {
 			return swept, false, nil
 		}
 		enough = min(enough, over)
-		if groups, err = w.listGroups(w.listOldest, s.SpareAfter); err != nil || len(groups) == 0 {
+		if groups, err = w.listEvictable(s); err != nil || len(groups) == 0 {
 			return swept, false, err
 		}
 	}
-	live := len(expired) == 0
 	if swept.Groups, err = w.removeGroups(groups, enough, live, s.Now); err != nil {
 		return swept, false, err
 	}
-	allAfter, after, err := w.totals()
+	allAfter, _, err := w.totals()
+	if err != nil {
+		return swept, false, err
+	}
 	swept.Bytes = all - allAfter
-	return swept, !live && s.Need == 0 || after+s.Need > s.MaxBytes, err
+	over, err = w.overBy(s)
+	return swept, !live && s.Need == 0 || over > 0, err
+}
+
+// overBy is by how many bytes the store, or the owner that a sweep limits, is too large.
+func (w *writer) overBy(s state.SweepRequest) (int64, error) {
+	if s.OwnerMax == 0 {
+		_, stored, err := w.totals()
+		return stored + s.Need - s.MaxBytes, err
+	}
+	var owned int64
+	if err := w.ownerBytes.QueryRow([]byte(s.Owner)).Scan(&owned); err != nil {
+		return 0, fmt.Errorf("read an owner's total: %w", err)
+	}
+	return owned + s.Need - s.OwnerMax, nil
+}
+
+// listEvictable lists the least recently used groups of the owner that has most, among those that may lose
+// groups.
+func (w *writer) listEvictable(s state.SweepRequest) ([]groupRow, error) {
+	owners := [][]byte{[]byte(s.Owner)}
+	if s.OwnerMax == 0 {
+		var err error
+		if owners, err = w.evictableOwners(s.Owner); err != nil {
+			return nil, err
+		}
+	}
+	for _, owner := range owners {
+		groups, err := w.listGroups(w.listOldest, owner, s.SpareAfter.UnixMilli(), s.Now.UnixMilli())
+		if err != nil || len(groups) > 0 {
+			return groups, err
+		}
+	}
+	return nil, nil
+}
+
+func (w *writer) evictableOwners(to string) (owners [][]byte, err error) {
+	rows, err := w.listOwners.Query([]byte(to))
+	if err != nil {
+		return nil, fmt.Errorf("list owners: %w", err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var name []byte
+		if err := rows.Scan(&name); err != nil {
+			return nil, fmt.Errorf("list owners: %w", err)
+		}
+		if name == nil {
+			name = []byte{} // nil would be NULL
+		}
+		owners = append(owners, name)
+	}
+	return owners, rows.Err()
+}
+
+// DropOwners implements [state.Driver]. It overwrites what it removes, and the log with it, if no other
+// process uses the file in this moment.
+func (d *Driver) DropOwners(ctx context.Context, prefix, keep string) (state.SweepResult, error) {
+	var all state.SweepResult
+	end := prefixEnd(prefix)
+	for more := true; more; {
+		var step state.SweepResult
+		began := time.Now()
+		err := d.writer.submit(ctx, 0, func(w *writer) error {
+			began := time.Now()
+			defer func() { w.stepSize.adapt(time.Since(began)) }()
+			groups, err := w.listGroups(w.listOwned, []byte(prefix), end, end, []byte(keep))
+			if more = err == nil && len(groups) > 0; !more {
+				return err
+			}
+			before, _, err := w.totals()
+			if err != nil {
+				return err
+			}
+			now := time.UnixMilli(groups[0].seen) // as if it was used just now: the epoch changes
+			err = w.overwriteFreed(func() (err error) {
+				step.Groups, err = w.removeGroups(groups, w.stepSize.bytes, true, now)
+				return err
+			})
+			if err != nil {
+				return err
+			}
+			after, _, err := w.totals()
+			step.Bytes = before - after
+			return err
+		})
+		if err != nil {
+			return all, classify(err)
+		}
+		all.Groups += step.Groups
+		all.Bytes += step.Bytes
+		if more {
+			pauseAfterStep(ctx, began)
+		}
+	}
+	d.emptyLog(ctx)
+	return all, nil
+}
+
+// emptyLog copies the log into the file and truncates it, so that nothing that was removed is left in it. While
+// others read the file that is not possible; then later writes overwrite the log.
+func (d *Driver) emptyLog(ctx context.Context) {
+	db, err := sql.Open("sqlite", dsn(d.path))
+	if err != nil {
+		return
+	}
+	defer db.Close()
+	_, _ = db.ExecContext(ctx, `PRAGMA wal_checkpoint(TRUNCATE)`)
 }
 
 // totals are the bytes of everything, and of unpinned groups.
@@ -158,8 +269,8 @@ func (w *writer) removeGroups(groups []groupRow, enough int64, live bool, now ti
 type groupRow struct{ id, bytes, items, seen int64 }
 
 // listGroups reads all rows before anything is removed: the connection runs one statement at a time.
-func (w *writer) listGroups(query *sql.Stmt, until time.Time) ([]groupRow, error) {
-	rows, err := query.Query(until.UnixMilli(), w.stepSize.groups)
+func (w *writer) listGroups(query *sql.Stmt, args ...any) ([]groupRow, error) {
+	rows, err := query.Query(append(args, w.stepSize.groups)...)
 	if err != nil {
 		return nil, fmt.Errorf("list groups to remove: %w", err)
 	}

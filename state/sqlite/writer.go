@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"bytes"
 	"context"
 	"database/sql"
 	"errors"
@@ -8,6 +9,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sync/semaphore"
 	sqlite3 "modernc.org/sqlite/lib"
@@ -38,6 +40,7 @@ type writer struct {
 
 	dropExpired, leaseGroup, putItem, renewLease, dropGroup *sql.Stmt
 	listExpired, listOldest, removeGroup, sumBytes          *sql.Stmt
+	readValue, ownerBytes, listOwned, listOwners            *sql.Stmt
 	expireGroup, removeItems, setQuiet, newEpoch            *sql.Stmt
 	begin, commit, rollback                                 *sql.Stmt
 	savepoint, release, rollbackSavepoint                   *sql.Stmt
@@ -73,9 +76,9 @@ func newWriter(ctx context.Context, conn *sql.Conn) (*writer, error) {
 		{&w.rollbackSavepoint, `ROLLBACK TO job`},
 
 		{&w.dropExpired, `DELETE FROM grp WHERE name = ? AND expires <= ?`},
-		{&w.leaseGroup, `INSERT INTO grp (name, seen, expires, pinned) VALUES (?, ?, ?, ?)
+		{&w.leaseGroup, `INSERT INTO grp (name, seen, expires, pinned, owner) VALUES (?, ?, ?, ?, ?)
 			ON CONFLICT (name) DO UPDATE
-			SET seen = max(seen, excluded.seen), expires = max(expires, excluded.expires), pinned = max(pinned, excluded.pinned)
+			SET seen = max(seen, excluded.seen), expires = max(expires, excluded.expires), pinned = max(pinned, excluded.pinned), owner = excluded.owner
 			RETURNING id`},
 		{&w.putItem, `INSERT INTO item (key, grp, size, value) VALUES (?, ?, ?, ?)
 			ON CONFLICT (key) DO UPDATE
@@ -85,7 +88,12 @@ func newWriter(ctx context.Context, conn *sql.Conn) (*writer, error) {
 		{&w.dropGroup, `DELETE FROM grp WHERE name = ?`},
 
 		{&w.listExpired, `SELECT id, bytes, items, seen FROM grp WHERE expires <= ? ORDER BY expires LIMIT ?`},
-		{&w.listOldest, `SELECT id, bytes, items, seen FROM grp WHERE pinned = 0 AND seen <= ? ORDER BY seen, name LIMIT ?`},
+		{&w.listOldest, `SELECT id, bytes, items, seen FROM grp WHERE owner = ? AND pinned = 0 AND (seen <= ? OR expires <= ?) ORDER BY seen, name LIMIT ?`},
+		{&w.listOwned, `SELECT id, bytes, items, seen FROM grp WHERE owner >= ? AND (? IS NULL OR owner < ?) AND owner <> ? LIMIT ?`},
+		// Those that may lose groups to a Put: of the owner that it is for, and of those with at least an equal part.
+		{&w.listOwners, `SELECT name FROM owner WHERE name = ? OR bytes * (SELECT count(*) FROM owner) >= (SELECT bytes - pinned FROM total) ORDER BY bytes DESC, name`},
+		{&w.ownerBytes, `SELECT coalesce(sum(bytes), 0) FROM owner WHERE name = ?`},
+		{&w.readValue, selectValue},
 		{&w.removeGroup, `DELETE FROM grp WHERE id = ?`},
 		{&w.sumBytes, `SELECT bytes, bytes - pinned FROM total`},
 		{&w.expireGroup, `UPDATE grp SET expires = 0 WHERE id = ?`},
@@ -271,17 +279,42 @@ func (w *writer) runJob(j *job) (failed, lost error) {
 	return failed, execStmt(w.release)
 }
 
+// checkCondition says whether a condition holds.
+func (w *writer) checkCondition(cond state.Condition, now time.Time) (bool, error) {
+	var value []byte
+	err := w.readValue.QueryRow([]byte(cond.Key), now.UnixMilli()).Scan(&value)
+	if errors.Is(err, sql.ErrNoRows) {
+		return cond.Value == nil, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("read the condition of a put: %w", err)
+	}
+	return cond.Value != nil && bytes.Equal(value, cond.Value), nil
+}
+
+// overwriteFreed runs a job that frees pages of the file, and overwrites what was in them.
+func (w *writer) overwriteFreed(remove func() error) error {
+	if _, err := w.conn.ExecContext(context.Background(), `PRAGMA secure_delete = ON`); err != nil {
+		return fmt.Errorf("turn on secure_delete: %w", err)
+	}
+	err := remove()
+	if _, e := w.conn.ExecContext(context.Background(), `PRAGMA secure_delete = OFF`); err == nil && e != nil {
+		err = fmt.Errorf("turn off secure_delete: %w", e)
+	}
+	return err
+}
+
 func (w *writer) putItems(items []state.Item, lease state.Lease) error {
 	seen, expires := lease.LastUsed.UnixMilli(), lease.Expires.UnixMilli()
 	var id int64
 	for i, item := range items {
 		// The parts of one text come in a row: the group is leased once for them.
-		if i == 0 || item.Group != items[i-1].Group || item.Pinned != items[i-1].Pinned {
+		if i == 0 || item.Group != items[i-1].Group || item.Pinned != items[i-1].Pinned || item.Owner != items[i-1].Owner {
 			name := []byte(item.Group)
 			if err := execStmt(w.dropExpired, name, seen); err != nil {
 				return fmt.Errorf("drop an expired group: %w", err)
 			}
-			if err := w.leaseGroup.QueryRow(name, seen, expires, item.Pinned).Scan(&id); err != nil {
+			if err := w.leaseGroup.QueryRow(name, seen, expires, item.Pinned, []byte(item.Owner)).Scan(&id); err != nil {
 				return fmt.Errorf("lease a group: %w", err)
 			}
 		}

@@ -2,7 +2,7 @@
 // state and nothing else.
 //
 // statetest.go has the entry point and shared checks; item.go tests items and totals, list.go lists, lease.go leases
-// and expiry, sweep.go eviction, pin.go pinned groups and epochs, use.go concurrency, ended contexts and
+// and expiry, sweep.go eviction, pin.go pinned groups and epochs, owner.go conditional Puts and owners, use.go concurrency, ended contexts and
 // Close.
 package statetest
 
@@ -54,6 +54,12 @@ func Test(t *testing.T, open func(t *testing.T) state.Driver) {
 		{"PinnedTotals", pinnedTotals},
 		{"EpochStays", epochStays},
 		{"EpochChanges", epochChanges},
+		{"PutIf", putIf},
+		{"PutIfOnce", putIfOnce},
+		{"OwnerTotals", ownerTotals},
+		{"DropOwners", dropOwners},
+		{"SweepOwner", sweepOwner},
+		{"SweepLargestOwner", sweepLargestOwner},
 		{"Concurrent", concurrent},
 		{"ConcurrentOverwrite", concurrentOverwrite},
 		{"EndedContext", endedContext},

@@ -119,7 +119,9 @@ func concurrentOverwrite(d *driver) {
 // each calls every operation that takes a context.
 func (d *driver) each(ctx context.Context, check func(name string, err error)) {
 	check("Put", d.Put(ctx, []state.Item{item("new", "new", "x")}, lease(0, 100)))
-	_, err := d.Get(ctx, "a", at(0))
+	_, err := d.PutIf(ctx, state.Condition{Key: "new"}, []state.Item{item("new", "new", "x")}, lease(0, 100))
+	check("PutIf", err)
+	_, err = d.Get(ctx, "a", at(0))
 	check("Get", err)
 	_, err = d.List(ctx, state.ListRequest{Limit: 1})
 	check("List", err)
@@ -128,6 +130,10 @@ func (d *driver) each(ctx context.Context, check func(name string, err error)) {
 	check("Drop", d.Drop(ctx, "g"))
 	_, err = d.Sweep(ctx, state.SweepRequest{Now: at(1000), SpareAfter: at(1000)})
 	check("Sweep", err)
+	_, err = d.DropOwners(ctx, "", "x")
+	check("DropOwners", err)
+	_, err = d.Owners(ctx, "")
+	check("Owners", err)
 	_, err = d.Stat(ctx)
 	check("Stat", err)
 	_, err = d.Epoch(ctx)
