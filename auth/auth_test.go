@@ -2,7 +2,9 @@ package auth
 
 import (
 	"context"
+	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/ctxgate/ctxgate/fault"
@@ -58,5 +60,19 @@ func TestCallerFromFailsClosed(t *testing.T) {
 	want := newCaller(identity{tenant: "t", subject: "s"})
 	if got, err := CallerFrom(WithCaller(context.Background(), want)); err != nil || got != want {
 		t.Errorf("%v, %v", got, err)
+	}
+}
+
+// A caller's access token does not print with the caller.
+func TestAccessTokenDoesNotPrint(t *testing.T) {
+	token := secret.Literal("inbound-token")
+	c := newCaller(identity{tenant: "t", subject: "s", accessToken: &token})
+	if LocalCaller().AccessToken().IsSet() || c.AccessToken().Reveal() != "inbound-token" {
+		t.Error("the token is lost")
+	}
+	for _, text := range []string{fmt.Sprintf("%v %+v %#v", c, *c.id, *c.id), fmt.Sprint(c.AccessToken())} {
+		if strings.Contains(text, "inbound-token") {
+			t.Errorf("printed: %s", text)
+		}
 	}
 }

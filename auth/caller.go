@@ -5,6 +5,8 @@ import (
 	"crypto/sha256"
 	"slices"
 	"time"
+
+	"github.com/ctxgate/ctxgate/internal/secret"
 )
 
 // DefaultTenant is the tenant of callers whose credential names none.
@@ -24,6 +26,10 @@ type identity struct {
 	claims     map[string]any    // of an access token; nil for none
 	proof      [sha256.Size]byte // the hash of the credential, so that it can be checked again; zero for none
 	expires    time.Time         // zero for never
+
+	// The access token itself, of a caller that sent one of [oidc]: to be exchanged for one that a server accepts (RFC 8693),
+	// and for nothing else. Nil for none; behind a pointer, so that an identity prints without it.
+	accessToken *secret.Text
 }
 
 func newCaller(id identity) Caller { return Caller{&id} }
@@ -60,6 +66,15 @@ func (c Caller) Claims() map[string]any { return c.id.claims }
 
 // Expires is when the credential expires; the zero time for never.
 func (c Caller) Expires() time.Time { return c.id.expires }
+
+// AccessToken is the token of an identity provider that the caller sent; not set for other credentials. It is meant for this
+// gateway alone: it may be exchanged for another token at the authorization server, and is never sent to a server.
+func (c Caller) AccessToken() secret.Text {
+	if c.id.accessToken == nil {
+		return secret.Text{}
+	}
+	return *c.id.accessToken
+}
 
 // Key identifies the caller among all callers of all tenants and issuers. No two callers have the same.
 func (c Caller) Key() string { return c.id.tenant + "\x00" + c.id.issuer + "\x00" + c.id.subject }
