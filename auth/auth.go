@@ -9,45 +9,29 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
-	"crypto/subtle"
 	"net/http"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/ctxgate/ctxgate/fault"
-	"github.com/ctxgate/ctxgate/internal/secret"
 	"github.com/ctxgate/ctxgate/jsonscan"
 )
 
-// Config says who may call.
-type Config struct {
-	// The token every client must send, as "Authorization: Bearer …" or in params.proxy.authToken of
-	// each message; at the LLM endpoint also as x-api-key, or as X-Ctxgate-Token beside a provider's own
-	// key. Default empty: everybody who can reach the listener may call. Requests to ctxgate stdio also
-	// carry it in params.proxy.authToken, unless the process was started with it in the variable
-	// CTXGATE_TOKEN or AUTH_TOKEN; in a client's configuration: "env": {"CTXGATE_TOKEN": "…"}.
-	Token secret.Text `key:"auth_token" literal:"ok"`
-}
-
-// Authenticator checks credentials. It is safe for concurrent use.
+// Authenticator checks credentials under one configuration. It is safe for concurrent use.
 type Authenticator struct {
-	token *[sha256.Size]byte // SHA-256 of the required token; nil: none is required
+	required bool // whether callers need a credential at all
+	now      func() time.Time
+	tokens   tokens
 }
 
-// New makes an Authenticator. The secrets of the configuration must be resolved.
+// New makes an Authenticator of a valid configuration whose secrets are resolved.
 func New(cfg Config) *Authenticator {
-	a := &Authenticator{}
-	if t := cfg.Token.Reveal(); t != "" {
-		sum := sha256.Sum256([]byte(t))
-		a.token = &sum
-	}
-	return a
+	return &Authenticator{required: cfg.IsRequired(), now: time.Now, tokens: newTokens(cfg)}
 }
 
 // IsRequired says whether callers need a credential at all.
-func (c Config) IsRequired() bool { return c.Token.IsSet() }
-
-// IsRequired says whether callers need a credential at all.
-func (a *Authenticator) IsRequired() bool { return a.token != nil }
+func (a *Authenticator) IsRequired() bool { return a.required }
 
 var errUnauthorized = fault.New(fault.Unauthorized, "a valid bearer token is required")
 
@@ -70,18 +54,21 @@ func (a *Authenticator) AuthenticateToken(_ context.Context, token string) (Call
 	if !a.IsRequired() {
 		return anonymous, nil
 	}
-	// Hashes are compared, so that the time taken reveals nothing of the token or its length.
-	sum := sha256.Sum256([]byte(token))
-	if subtle.ConstantTimeCompare(sum[:], a.token[:]) != 1 {
+	who, ok := a.tokens.find(sha256.Sum256([]byte(token)), a.now())
+	if !ok {
 		return Caller{}, errUnauthorized
 	}
-	return newCaller(identity{tenant: DefaultTenant, subject: "token", credential: "auth_token", proof: sum}), nil
+	return who, nil
 }
 
-// Revalidate checks a caller that was authenticated earlier, perhaps under another configuration: a token that
-// was replaced is no longer valid.
+// Revalidate checks a caller that was authenticated earlier, perhaps under another configuration: its credential may
+// have been removed, replaced or given to somebody else, or has expired.
 func (a *Authenticator) Revalidate(c Caller) error {
-	if a.token != nil && c.id.proof != *a.token {
+	if !a.IsRequired() {
+		return nil
+	}
+	today, ok := a.tokens.find(c.id.proof, a.now())
+	if !ok || today.Key() != c.Key() || !slices.Equal(today.Roles(), c.Roles()) {
 		return errUnauthorized
 	}
 	return nil

@@ -50,7 +50,7 @@ func CallerKey(ctx context.Context) string {
 }
 
 func callerKey(ctx context.Context, c auth.Caller) string {
-	return c.Tenant() + "/" + c.Subject() + "@" + remoteHostOf(ctx)
+	return c.Key() + "@" + remoteHostOf(ctx)
 }
 
 func remoteHostOf(ctx context.Context) string {

@@ -37,7 +37,8 @@ type Config struct {
 	// the listener's address.
 	PublicURL string `key:"public_url" reload:"restart"`
 
-	// Serve everybody, although the main listener is not on a loopback address and no auth_token is set.
+	// Serve everybody, although the main listener is not on a loopback address and no credential is required: neither
+	// auth_token nor any other is configured. Where one is, a request without it is refused whatever this says.
 	// Default false: such a gateway does not start. The variable CTXGATE_ANONYMOUS=1 sets it too.
 	Anonymous bool `key:"anonymous"`
 

@@ -18,12 +18,17 @@ const noSession = `"error":{"code":-32602,"message":"the session is unknown or h
 // sealSessionID returns a session id made by hand, with this subject and expiry.
 func sealSessionID(t testing.TB, subject, only string, until time.Time) string {
 	t.Helper()
+	return sealSessionFrom(t, "", subject, only, until)
+}
+
+func sealSessionFrom(t testing.TB, issuer, subject, only string, until time.Time) string {
+	t.Helper()
 	s, err := seal.New(rootSecret, "session")
 	if err != nil {
 		t.Fatal(err)
 	}
 	return s.Seal([]byte(strings.Join([]string{
-		"name" + subject + only, "default", subject, only, mcp.V20251125, "{}", info, strconv.FormatInt(until.Unix(), 10),
+		"name" + subject + only, "default\x00" + issuer + "\x00" + subject, only, mcp.V20251125, "{}", info, strconv.FormatInt(until.Unix(), 10),
 	}, "\x01")))
 }
 
@@ -58,6 +63,7 @@ func TestSessionTokens(t *testing.T) {
 		"cut":                 {"/mcp", c.session[:20], 404},
 		"nonsense":            {"/mcp", "nonsense", 404},
 		"of another":          {"/mcp", sealSessionID(t, "token", "", hour), 404},
+		"of another issuer":   {"/mcp", sealSessionFrom(t, "https://idp.example.com", "anonymous", "", hour), 404},
 		"expired":             {"/mcp", sealSessionID(t, "anonymous", "", time.Now().Add(-2*time.Second)), 404},
 		"at another endpoint": {"/mcp/a", c.session, 404},
 		"of another endpoint": {"/mcp", sealSessionID(t, "anonymous", "a", hour), 404},
@@ -99,7 +105,7 @@ func otherPurpose(t testing.TB) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return s.Seal([]byte("x\x01default\x01anonymous\x01\x012025-11-25\x01{}\x01{}\x0199999999999"))
+	return s.Seal([]byte("x\x01default\x00\x00anonymous\x01\x012025-11-25\x01{}\x01{}\x0199999999999"))
 }
 
 // A13: another principal of the same gateway cannot use a session.

@@ -84,7 +84,7 @@ func (h *Hub) ServeStdio(ctx context.Context, in io.Reader, out io.WriteCloser, 
 	d := &stdio{hub: h, opts: opts, closing: make(chan struct{})}
 	if !h.deps.SingleClient {
 		d.conn = stdioPrefix + strconv.FormatInt(h.stdioCount.Add(1), 10)
-		d.callerKey = auth.LocalCaller().Tenant() + "/" + auth.LocalCaller().Subject() + "@" + d.conn
+		d.callerKey = auth.LocalCaller().Key() + "@" + d.conn
 	}
 	d.memory = h.deps.Budget.Scope(cmp.Or(d.callerKey, stdioClientKey))
 	defer d.memory.Release()

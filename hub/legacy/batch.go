@@ -98,7 +98,7 @@ func (e *endpoint) readBatch(w http.ResponseWriter, r *http.Request, p *hub.Plan
 		req.Request, req.Params, req.Protocol = message, params, mcp.Legacy
 		if b.session == nil {
 			b.session, err = e.sessionOf(r, req)
-		} else if caller.Tenant() != b.session.caller.Tenant() || caller.Subject() != b.session.caller.Subject() {
+		} else if caller.Key() != b.session.caller.Key() {
 			err = errNoSession
 		}
 		if err != nil {

@@ -43,7 +43,7 @@ type pendingCalls struct {
 type pendingCall struct {
 	name      string
 	callerKey string // whose share of the pending calls it uses
-	principal string // the tenant and subject that may continue it
+	principal string // the caller that may continue it
 	digest    string // of the request
 	expires   time.Time
 	target    hub.Target
@@ -225,7 +225,7 @@ func hasForeignState(req *hub.Request, conn *upstream.ManagedConn) bool {
 
 var errState = hub.InvalidParams("requestState is not valid any more: make the request again without it")
 
-func principalOf(req *hub.Request) string { return req.Caller.Tenant() + "\x00" + req.Caller.Subject() }
+func principalOf(req *hub.Request) string { return req.Caller.Key() }
 
 // digestOf identifies a request, without what differs when the client makes it again.
 func digestOf(req *hub.Request) string {

@@ -80,7 +80,7 @@ func (e *endpoint) openSession(caller auth.Caller, client mcp.Client, server, ca
 	s := e.newSession(caller, client, server, rand.Text())
 	expires := time.Now().Add(e.hub.Plan().Hub.SessionTTL.D()).Unix()
 	id := e.sessionSeal.Seal([]byte(strings.Join([]string{
-		s.name, caller.Tenant(), caller.Subject(), server, client.Version, string(client.Capabilities), string(client.Info),
+		s.name, caller.Key(), server, client.Version, string(client.Capabilities), string(client.Info),
 		strconv.FormatInt(expires, 10),
 	}, "\x01")))
 	s, err = e.addSession(s, callerKey)
@@ -96,10 +96,10 @@ func (e *endpoint) findSession(id string, caller auth.Caller, server, callerKey 
 		return nil, errNoSession
 	}
 	part := strings.Split(string(plain), "\x01")
-	if len(part) != 8 || part[1] != caller.Tenant() || part[2] != caller.Subject() || part[3] != server {
+	if len(part) != 7 || part[1] != caller.Key() || part[2] != server {
 		return nil, errNoSession
 	}
-	if expires, err := strconv.ParseInt(part[7], 10, 64); err != nil || time.Now().Unix() > expires {
+	if expires, err := strconv.ParseInt(part[6], 10, 64); err != nil || time.Now().Unix() > expires {
 		return nil, errNoSession
 	}
 	s, ended := e.sessions.acquire(part[0])
@@ -109,9 +109,9 @@ func (e *endpoint) findSession(id string, caller auth.Caller, server, callerKey 
 	case s != nil:
 		return s, nil
 	}
-	client := mcp.Client{Version: part[4], Capabilities: []byte(part[5])}
-	if part[6] != "" {
-		client.Info = []byte(part[6])
+	client := mcp.Client{Version: part[3], Capabilities: []byte(part[4])}
+	if part[5] != "" {
+		client.Info = []byte(part[5])
 	}
 	again := e.newSession(caller, client, server, part[0])
 	again.markReady() // a client that has the id has the reply to initialize
