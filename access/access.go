@@ -87,5 +87,11 @@ func (r *Rules) MayList(c auth.Caller, t Target) bool { return r.Decide(c, t).Is
 // FiltersLists says whether what MayList says depends on caller or target at all. If not, everybody sees everything.
 func (r *Rules) FiltersLists() bool { return r != nil && r.fallback == Deny }
 
+// NeedsAnnotations says whether a rule reads the annotations of tools.
+func (r *Rules) NeedsAnnotations() bool { return false }
+
+// MayUseServer says whether a server exists for a caller: whether it could be allowed to use anything there.
+func (r *Rules) MayUseServer(auth.Caller, string) bool { return r == nil || r.fallback == Allow }
+
 // MayRead says whether a caller may read back what came from a target under a scope.
 func (r *Rules) MayRead(c auth.Caller, t Target, _ string) bool { return r.Decide(c, t).IsAllowed() }

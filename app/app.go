@@ -271,7 +271,7 @@ func (a *App) build(ctx context.Context, singleClient bool) error {
 // mayRead reports whether a caller may read back originals of an origin: whether it may call that origin
 // now. The endpoints of single servers do not ask; they only see what their server sent.
 func (a *App) mayRead(c auth.Caller, o recall.Origin) bool {
-	return a.hub.CanCall(c, o) || a.chat.KnowsOrigin(c, o)
+	return a.hub.CanRead(c, o) || a.chat.KnowsOrigin(c, o)
 }
 
 func (a *App) hubSettings(cfg config.Config) hub.Settings {

@@ -54,7 +54,7 @@ type Pass struct {
 func (p *Pass) Done() {}
 
 // ErrDenied is the failure of a request that the rules deny. Endpoints answer as for something that does not exist.
-var ErrDenied = fault.New(fault.NotFound, "there is no such thing")
+var ErrDenied error = fault.New(fault.NotFound, "there is no such thing")
 
 // Enter decides whether a caller may use a target. If it may not, the error is ErrDenied.
 func (g *Gate) Enter(_ context.Context, c auth.Caller, t access.Target) (*Pass, error) {
@@ -72,8 +72,17 @@ func (g *Gate) FiltersLists() bool { return g.rules.FiltersLists() }
 // MayList says whether a target is shown to a caller in lists.
 func (g *Gate) MayList(c auth.Caller, t access.Target) bool { return g.rules.MayList(c, t) }
 
+// NeedsAnnotations says whether the rules read the annotations of tools, so that a target must have them.
+func (g *Gate) NeedsAnnotations() bool { return g.rules.NeedsAnnotations() }
+
+// MayUseServer says whether a server exists for a caller: whether it could be allowed to use anything there.
+func (g *Gate) MayUseServer(c auth.Caller, server string) bool {
+	return g.rules.MayUseServer(c, server)
+}
+
 // MayRead says whether a caller may read back what came from a target, stored under a scope.
 func (g *Gate) MayRead(c auth.Caller, t access.Target, scope string) bool {
+	g.decisions.Add(1)
 	return g.rules.MayRead(c, t, scope)
 }
 

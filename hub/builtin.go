@@ -112,11 +112,16 @@ func (h *Hub) callBuiltinTool(ctx context.Context, req *Request, b *builtin, too
 }
 
 // relayToBuiltin relays one message to a builtin (P1). Errors are answers, too.
-func (h *Hub) relayToBuiltin(w http.ResponseWriter, r *http.Request, req *Request, b *builtin) {
+func (h *Hub) relayToBuiltin(w http.ResponseWriter, r *http.Request, req *Request, b *builtin) error {
 	if req.IsNotification() {
 		w.WriteHeader(http.StatusAccepted)
-		return
+		return nil
 	}
+	to, err := h.authorizeRelayed(r.Context(), req, Target{builtin: b})
+	if err != nil {
+		return err
+	}
+	defer to.pass.Done()
 	body, err := h.answerForBuiltin(r.Context(), req, b)
 	var failed *RPCError
 	switch {
@@ -127,6 +132,7 @@ func (h *Hub) relayToBuiltin(w http.ResponseWriter, r *http.Request, req *Reques
 	default:
 		h.writeRPC(w, r, body, nil)
 	}
+	return nil
 }
 
 // answerForBuiltin returns the reply of a builtin to one message.
@@ -134,14 +140,15 @@ func (h *Hub) answerForBuiltin(ctx context.Context, req *Request, b *builtin) ([
 	const health = "health" // which the documents also have as a method
 	if k, ok := catalog.KindOf(req.Method); ok {
 		dst := []byte(`{"` + k.Member() + `":[`)
-		for i, it := range b.tools {
-			if k != catalog.Tools {
-				break
+		first := true
+		for _, it := range b.tools {
+			if k != catalog.Tools || !req.Plan.Gate.MayList(req.Caller, listTarget(k, b.ID, it.Name, it.Raw)) {
+				continue
 			}
-			if i > 0 {
+			if !first {
 				dst = append(dst, ',')
 			}
-			dst = append(dst, it.Raw...)
+			dst, first = append(dst, it.Raw...), false
 		}
 		return rpc.AppendResult(nil, req.ID, append(dst, `]}`...)), nil
 	}

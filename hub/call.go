@@ -22,12 +22,16 @@ func (h *Hub) call(ctx context.Context, req *Request) (Reply, error) {
 	if req.Method == mcp.ToolsCall && req.Name == recoverTool && !req.Plan.builtins[req.Server].hasTool(recoverTool) {
 		return h.recoverText(ctx, req)
 	}
-	if out, resumed, err := h.legacy.Resume(ctx, req); resumed {
-		return out, err
-	}
 	to, err := h.route(ctx, req)
 	if err != nil {
 		return Reply{}, err
+	}
+	if err := h.authorize(ctx, req, &to); err != nil {
+		return Reply{}, err
+	}
+	defer to.pass.Done()
+	if out, resumed, err := h.legacy.Resume(ctx, req); resumed {
+		return out, err
 	}
 	front.AddLogAttrs(ctx, slog.String("server", to.server()), slog.String("name", fault.Clip(to.name)))
 	if to.builtin != nil {
@@ -117,7 +121,7 @@ func (h *Hub) shrinkResult(ctx context.Context, req *Request, to Target, m rpc.M
 	policy := req.Plan.rules.policyFor(server, tool)
 	policy.Goal = to.goal
 	cut := h.recall.Shrink(ctx, recall.ShrinkRequest{
-		Tenant: req.Caller.Tenant(), Origin: recall.Origin{Server: server, Tool: fault.Clip(tool)}, CallID: req.Params.MetaText(mcp.MetaToolUseID),
+		Tenant: req.Caller.Tenant(), Origin: originFor(req.Method, to), CallID: req.Params.MetaText(mcp.MetaToolUseID),
 		Body: m.Body, Strings: strings, Limit: h.resultLimit(req, to), Whole: whole,
 	}, policy)
 	h.recordReply(ctx, server, m.Reply, cut.Edits, cut)

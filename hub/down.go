@@ -93,9 +93,12 @@ func logNotListed(ctx context.Context, cache *catalog.Cache, p *Plan) {
 
 // unknownItem is the failure for a name that no server has. It may be a name of a server that has not listed anything yet: those
 // that are down are named.
-func (h *Hub) unknownItem(p *Plan, noun, shown string) error {
+func (h *Hub) unknownItem(req *Request, noun, shown string) error {
 	texts := []string{"unknown " + noun + " " + strconv.Quote(fault.Clip(shown))}
-	for _, r := range p.Servers {
+	for _, r := range req.Plan.Servers {
+		if !req.mayUse(r.ID()) {
+			continue
+		}
 		st := r.Status()
 		if st.State != upstream.StateDown && st.State != upstream.StateStarting || h.catalog.IsKnown(r) {
 			continue

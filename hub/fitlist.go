@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/ctxgate/ctxgate/clients"
-	"github.com/ctxgate/ctxgate/fault"
 	"github.com/ctxgate/ctxgate/hub/catalog"
 	"github.com/ctxgate/ctxgate/jsonscan"
 	"github.com/ctxgate/ctxgate/recall"
@@ -85,7 +84,7 @@ func (h *Hub) storeDescriptions(ctx context.Context, req *Request, c *catalog.Ca
 	var texts []recall.StoreRequest
 	for _, e := range c.LongDescriptions(limit) {
 		if raw, ok := catalog.Description(e.Raw); ok && e.Server != "" {
-			origin := recall.Origin{Server: originOf(req.Plan, e.Server), Tool: fault.Clip(e.Name)}
+			origin := recall.Origin{Server: originOf(req.Plan, e.Server), Tool: e.Name}
 			texts = append(texts, recall.StoreRequest{Raw: [][]byte{raw[1 : len(raw)-1]}, Origin: origin})
 		}
 	}

@@ -63,7 +63,7 @@ func (h *Hub) servePost(w http.ResponseWriter, r *http.Request) {
 	}
 	req := NewHTTPRequest(r, p, caller)
 	req.Request, req.Params, req.releasePlan = message, params, release
-	if req.Server != "" && !p.Serves(req.Server) {
+	if req.Server != "" && (!p.Serves(req.Server) || !req.mayUse(req.Server)) {
 		h.WriteHTTPError(w, r, mcp.Legacy, http.StatusNotFound, req.ID, errUnknownServer)
 		return
 	}
@@ -249,7 +249,7 @@ func singleHeader(r *http.Request, name string) (string, error) {
 func (h *Hub) checkParamHeaders(r *http.Request, req *Request) error {
 	e, ok := h.findListed(r.Context(), req, catalog.Tools, req.Name)
 	tool, err := jsonscan.FieldsOf(e.Raw)
-	if !ok || err != nil {
+	if !ok || err != nil || !req.Plan.Gate.MayList(req.Caller, listTarget(catalog.Tools, e.Server, e.Name, e.Raw)) {
 		return nil //nolint:nilerr // an unknown tool is for the route to refuse
 	}
 	schema, _ := tool.Get("inputSchema")

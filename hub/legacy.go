@@ -73,7 +73,7 @@ type StdioSession interface {
 
 	// SetModern notes that the client speaks the modern revision: it gets only what it asks for, until it
 	// initializes.
-	SetModern(client mcp.Client) error
+	SetModern(req *Request) error
 
 	// EndRequests ends the requests of servers that wait for the client's reply, and those to come.
 	EndRequests()
@@ -117,7 +117,7 @@ func (l noLegacy) Sweep(time.Time)                                       {}
 func (l noLegacy) Close()                                                {}
 func (l noLegacy) OpenStdio(Sender, string) StdioSession                 { return l }
 func (l noLegacy) Join(req *Request) error                               { return l.hub.unsupportedVersion("") }
-func (l noLegacy) SetModern(mcp.Client) error                            { return nil }
+func (l noLegacy) SetModern(*Request) error                              { return nil }
 func (l noLegacy) EndRequests()                                          {}
 func (l noLegacy) TakeReply([]byte)                                      {}
 func (l noLegacy) Attach()                                               {}

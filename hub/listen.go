@@ -53,7 +53,7 @@ func (h *Hub) openListenStream(ctx context.Context, out Sender, req *Request) (*
 	}
 	l := &listenStream{hub: h, req: req, out: out, flags: flags}
 	if class := h.catalog.ClassOf(req.UpstreamCaller()); h.catalog.IsServed(class) { // else no client knows a list that could change
-		l.lists.SetAll(h.catalog.Current(class, req.Server))
+		l.lists.SetAll(req.Plan.visibleTo(req.Caller, h.catalog.Current(class, req.Server)))
 	}
 	if err := h.listenStreams.addStream(l, req.Plan.Hub); err != nil {
 		return nil, err
@@ -206,7 +206,7 @@ func (h *Hub) notifyListChanged(class *catalog.Class, k catalog.Kind) {
 	all := slices.Collect(maps.Keys(h.listenStreams.all))
 	h.listenStreams.mu.Unlock()
 	for _, l := range all {
-		if l.flags[listChangedFlags[k]] && class.Includes(l.req.Client) && l.lists.Update(k, h.catalog.Current(class, l.req.Server)) {
+		if l.flags[listChangedFlags[k]] && class.Includes(l.req.Client) && l.lists.Update(k, h.VisibleTo(l.req.Caller, h.catalog.Current(class, l.req.Server))) {
 			msg := []byte(`{"jsonrpc":"2.0","method":"` + k.ChangedMethod() + `","params":{"_meta":{"` + mcp.MetaSubscriptionID + `":`)
 			m, _ := NewMessage(nil, append(append(msg, l.req.ID.Raw()...), `}}}`...)) // small, and not counted
 			l.sendAcked(m)

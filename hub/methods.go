@@ -49,7 +49,7 @@ func (h *Hub) Serve(ctx context.Context, req *Request) (Reply, error) {
 	if err := h.Admit(req); err != nil {
 		return Reply{}, err
 	}
-	if req.Server != "" && !req.Plan.Serves(req.Server) {
+	if req.Server != "" && (!req.Plan.Serves(req.Server) || !req.mayUse(req.Server)) {
 		return Reply{}, errUnknownServer
 	}
 	m, ok := h.methods[req.Method]
@@ -76,13 +76,14 @@ func (h *Hub) listItems(ctx context.Context, req *Request) (Reply, error) {
 	} else {
 		c = h.catalog.Wait(ctx, caller, &req.Plan.Layout)
 	}
+	c = req.Plan.visibleTo(req.Caller, c)
 	logNotListed(ctx, h.catalog, req.Plan)
 	if req.Session != nil {
 		seen := req.Session.SeenLists()
 		seen.Set(k, c)
 		// A list that changes now is answered as it is now: the notification of the change may have been
 		// decided by what the session knew before.
-		if now := h.catalog.Current(h.catalog.ClassOf(caller), req.Server); !now.SameList(k, c) {
+		if now := req.Plan.visibleTo(req.Caller, h.catalog.Current(h.catalog.ClassOf(caller), req.Server)); !now.SameList(k, c) {
 			seen.Set(k, now)
 			c = now
 		}
@@ -136,7 +137,7 @@ func (h *Hub) Instructions(ctx context.Context, req *Request) string {
 	var found []serverInstructions
 	for _, r := range req.Plan.Servers {
 		conn := r.SharedConn()
-		if conn == nil || req.Server != "" && r.ID() != req.Server {
+		if conn == nil || req.Server != "" && r.ID() != req.Server || !req.mayUse(r.ID()) {
 			continue
 		}
 		hello := conn.LastHandshake() // of a server that is down, what it said before
@@ -159,7 +160,7 @@ func (h *Hub) Forward(req *Request) {
 		return
 	}
 	for _, r := range req.Plan.serversFor(req.Method) {
-		if req.Server != "" && r.ID() != req.Server {
+		if req.Server != "" && r.ID() != req.Server || !req.mayUse(r.ID()) {
 			continue
 		}
 		conn, there := r.Lookup(req.UpstreamCaller())

@@ -225,7 +225,11 @@ func (h *Hub) install(next *Plan) {
 	h.plan.Store(next)
 	h.streams.recheckAll(next.Gate)
 	h.catalog.ApplyLayout()
+	h.recheckWatchers(next)
 	h.moveWatchers(next)
+	if old.Gate != next.Gate {
+		h.catalog.NotifyAll() // who sees what may have changed
+	}
 	grace := next.HTTP.DrainGrace.D()
 	h.retiring.Go(func() {
 		for until := time.Now().Add(grace); old.users.Load() > 0 && time.Now().Before(until) && !h.isStopping(); {

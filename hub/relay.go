@@ -58,7 +58,7 @@ func (h *Hub) relayMessage(w http.ResponseWriter, r *http.Request, req *Request)
 	ctx := r.Context()
 	id := r.PathValue("server")
 	remote := req.Plan.ByID[id]
-	if !req.Plan.Serves(id) {
+	if !req.Plan.Serves(id) || !req.mayUse(id) {
 		return fault.New(fault.NotFound, "unknown server "+strconv.Quote(fault.Clip(id)))
 	}
 	if err := h.Admit(req); err != nil {
@@ -66,8 +66,7 @@ func (h *Hub) relayMessage(w http.ResponseWriter, r *http.Request, req *Request)
 	}
 	front.AddLogAttrs(ctx, slog.String("server", id), slog.String("rpc", fault.Clip(req.Method)))
 	if remote == nil {
-		h.relayToBuiltin(w, r, req, req.Plan.builtins[id])
-		return nil
+		return h.relayToBuiltin(w, r, req, req.Plan.builtins[id])
 	}
 	if req.IsNotification() {
 		err := h.measureCall(id, func() error { return h.notifyRaw(ctx, req, remote) })
@@ -79,14 +78,19 @@ func (h *Hub) relayMessage(w http.ResponseWriter, r *http.Request, req *Request)
 	}
 	tool := ""
 	if req.Method == mcp.ToolsCall {
-		if tool = req.Name; !remote.Config().OffersTool(tool) {
-			return fault.New(fault.NotFound, "unknown tool "+strconv.Quote(fault.Clip(tool)))
+		if tool = req.Name; !remote.Config().OffersTool(tool) || !isItemName(tool) {
+			return unknownRelayed("tool", tool)
 		}
 	}
+	to, err := h.authorizeRelayed(ctx, req, req.Plan.targetOf(id, ""))
+	if err != nil {
+		return err
+	}
+	defer to.pass.Done()
 	policy := req.Plan.rules.policyFor(id, tool)
 	goal, changes := h.takeGoal(ctx, req, id, tool)
 	var got rpc.Reply
-	err := h.measureCall(id, func() (err error) {
+	err = h.measureCall(id, func() (err error) {
 		got, err = h.callRaw(ctx, req, remote, policy, changes)
 		return err
 	})
@@ -95,10 +99,10 @@ func (h *Hub) relayMessage(w http.ResponseWriter, r *http.Request, req *Request)
 	}
 	policy.Goal = goal
 	cut := h.recall.Shrink(ctx, recall.ShrinkRequest{
-		Tenant: req.Caller.Tenant(), Origin: recall.Origin{Server: id, Tool: fault.Clip(tool)}, CallID: req.Params.MetaText(mcp.MetaToolUseID),
+		Tenant: req.Caller.Tenant(), Origin: originFor(req.Method, to), CallID: req.Params.MetaText(mcp.MetaToolUseID),
 		Body: got.Body, Strings: got.LongStrings,
 	}, policy)
-	edits := cut.Edits
+	edits := jsonscan.MergeEdits(cut.Edits, hideItems(req, id, got))
 	if !bytes.Equal(got.ID.Of(got.Body), req.ID.Raw()) { // the id goes back as the client wrote it
 		edits = jsonscan.MergeEdits(edits, []jsonscan.Edit{{Span: got.ID, Text: req.ID.Raw()}})
 	}

@@ -2,8 +2,10 @@ package hub
 
 import (
 	"context"
+	"strings"
 
 	"github.com/ctxgate/ctxgate/fault"
+	"github.com/ctxgate/ctxgate/gate"
 	"github.com/ctxgate/ctxgate/hub/catalog"
 	"github.com/ctxgate/ctxgate/jsonscan"
 	"github.com/ctxgate/ctxgate/mcp"
@@ -12,12 +14,14 @@ import (
 
 // Target is where a request goes, and how its params differ there.
 type Target struct {
-	remote  *upstream.Server // nil for a builtin
-	builtin *builtin
-	name    string // the server's own name of the tool, prompt or resource
-	changes []jsonscan.Change
-	rename  func(uri string) string // the name that clients see for a resource of the reply; nil to leave it
-	goal    string                  // what the call looks for in the result; "" when it does not say
+	remote   *upstream.Server // nil for a builtin
+	builtin  *builtin
+	name     string // the server's own name of the tool, prompt or resource
+	changes  []jsonscan.Change
+	rename   func(uri string) string // the name that clients see for a resource of the reply; nil to leave it
+	isPrompt bool                    // a completion for a prompt
+	pass     *gate.Pass              // nil before the target is authorized
+	goal     string                  // what the call looks for in the result; "" when it does not say
 }
 
 // targetOf returns the target for a server's own name; it is not found if there is no such server.
@@ -47,6 +51,11 @@ func (h *Hub) route(ctx context.Context, req *Request) (Target, error) {
 	return routeToServer(req)
 }
 
+// isItemName reports whether a text can name a tool, prompt or resource. The name is stored with what the item gave.
+func isItemName(name string) bool { return len(name) <= maxItemName && !strings.Contains(name, "\x00") }
+
+const maxItemName = 4 << 10
+
 // routeToServer routes any method to the one server of the endpoint.
 func routeToServer(req *Request) (Target, error) {
 	t := req.Plan.targetOf(req.Server, "")
@@ -60,6 +69,9 @@ func routeToServer(req *Request) (Target, error) {
 func (h *Hub) routeName(ctx context.Context, req *Request, k catalog.Kind, shown string) (Target, error) {
 	if shown == "" {
 		return Target{}, InvalidParams("params.name is missing")
+	}
+	if !isItemName(shown) {
+		return Target{}, h.unknownItem(req, k.Noun(), shown)
 	}
 	caller := req.UpstreamCaller()
 	var t Target
@@ -79,7 +91,7 @@ func (h *Hub) routeName(ctx context.Context, req *Request, k catalog.Kind, shown
 	}
 	isHidden := k == catalog.Tools && t.remote != nil && !t.remote.Config().OffersTool(t.name)
 	if isHidden || t.remote == nil && (t.builtin == nil || k != catalog.Tools) {
-		return Target{}, h.unknownItem(req.Plan, k.Noun(), shown)
+		return Target{}, h.unknownItem(req, k.Noun(), shown)
 	}
 	if req.Server != "" || t.builtin != nil { // under its own name
 		return t, nil
@@ -111,6 +123,9 @@ func (h *Hub) resourceRenamer(req *Request, r *upstream.Server) func(string) str
 func (h *Hub) routeURI(ctx context.Context, req *Request, shown string) (Target, error) {
 	if shown == "" {
 		return Target{}, InvalidParams("params.uri is missing")
+	}
+	if !isItemName(shown) {
+		return Target{}, resourceNotFound(req, shown)
 	}
 	if req.Server != "" && req.Plan.isUpstream(req.Server) {
 		return req.Plan.targetOf(req.Server, shown), nil
@@ -185,12 +200,15 @@ func (h *Hub) routeCompletion(ctx context.Context, req *Request) (Target, error)
 		return Target{}, InvalidParams("params.ref is missing")
 	}
 	if req.Server != "" {
-		return routeToServer(req)
+		t, err := routeToServer(req)
+		t.setCompletion(req)
+		return t, err
 	}
 	var t Target
 	key := "name"
 	if ref.Text("type") == "ref/prompt" {
 		t, err = h.routeName(ctx, req, catalog.Prompts, ref.Text(key))
+		t.isPrompt = true
 	} else {
 		key = "uri"
 		shown := ref.Text(key)

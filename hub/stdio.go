@@ -356,7 +356,7 @@ func (d *stdio) identify(req *Request) error {
 		if d.hub.readClient(req) != nil {
 			return nil //nolint:nilerr // it is refused when it is served
 		}
-		if err := d.session.SetModern(req.Client); err != nil {
+		if err := d.session.SetModern(req); err != nil {
 			return err
 		}
 	}

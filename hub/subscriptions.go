@@ -2,11 +2,15 @@ package hub
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"slices"
 	"sync"
 	"time"
 
+	"github.com/ctxgate/ctxgate/access"
+	"github.com/ctxgate/ctxgate/auth"
+	"github.com/ctxgate/ctxgate/gate"
 	"github.com/ctxgate/ctxgate/jsonscan"
 	"github.com/ctxgate/ctxgate/mcp"
 	"github.com/ctxgate/ctxgate/rpc"
@@ -32,6 +36,8 @@ type watched struct {
 type watcher struct {
 	caller upstream.Caller
 	notify func(*ResourceUpdate)
+	owner  auth.Caller
+	target access.Target // as it was authorized
 	at     watched
 	ended  bool
 }
@@ -81,6 +87,15 @@ func (h *Hub) Watch(ctx context.Context, req *Request, shown string, notify func
 	if err != nil {
 		return nil, err
 	}
+	t := access.Target{Method: mcp.ResourcesSubscribe, Server: to.server(), Resource: to.name}
+	pass, err := req.Plan.Gate.Enter(ctx, req.Caller, t)
+	if errors.Is(err, gate.ErrDenied) {
+		err = resourceNotFound(req, shown)
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer pass.Done()
 	if req.Session != nil {
 		req.Session.NoteUse(to.server())
 	}
@@ -91,7 +106,7 @@ func (h *Hub) Watch(ctx context.Context, req *Request, shown string, notify func
 		return nil, err
 	}
 	defer release()
-	w := &watcher{caller: caller, notify: notify}
+	w := &watcher{caller: caller, notify: notify, owner: req.Caller, target: t}
 	h.watchers.place(w, watched{conn, to.name})
 	if err := conn.Subscribe(ctx, to.name); err != nil {
 		h.watchers.endWatch(w)
@@ -101,6 +116,24 @@ func (h *Hub) Watch(ctx context.Context, req *Request, shown string, notify func
 		at := h.watchers.endWatch(w)
 		_ = at.conn.Unsubscribe(context.WithoutCancel(ctx), at.uri)
 	}), nil
+}
+
+// recheckWatchers ends the subscriptions of clients that may not read their resource under a plan.
+func (h *Hub) recheckWatchers(p *Plan) {
+	h.watchers.mu.Lock()
+	var denied []*watcher
+	for _, all := range h.watchers.all {
+		for _, w := range all {
+			if !p.Gate.MayList(w.owner, w.target) {
+				denied = append(denied, w)
+			}
+		}
+	}
+	h.watchers.mu.Unlock()
+	for _, w := range denied {
+		at := h.watchers.endWatch(w)
+		go func() { _ = at.conn.Unsubscribe(context.Background(), at.uri) }()
+	}
 }
 
 // moveWatchers moves the watchers of servers that a plan replaced to the new servers.

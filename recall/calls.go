@@ -80,7 +80,7 @@ const callVersion = 1
 
 func sealCall(aead cipher.AEAD, key string, c Call) []byte {
 	b := varint.AppendInt64([]byte{callVersion}, c.At.UnixMilli())
-	b = varint.AppendString(varint.AppendString(varint.AppendString(b, fault.Clip(c.ID)), c.Server), c.Tool)
+	b = varint.AppendString(varint.AppendString(varint.AppendString(b, fault.Clip(c.ID)), c.Server), c.item())
 	return aead.Seal(nil, nil, b, []byte(key))
 }
 
@@ -93,7 +93,7 @@ func unsealCall(aead cipher.AEAD, key string, sealed []byte) (c Call, err error)
 	if d.Byte() != callVersion {
 		return c, errManifest
 	}
-	c = Call{At: time.UnixMilli(d.Int64()), ID: d.String(), Origin: Origin{Server: d.String(), Tool: d.String()}}
+	c = Call{At: time.UnixMilli(d.Int64()), ID: d.String(), Origin: newOrigin(d.String(), d.String())}
 	if d.Failed() {
 		return Call{}, errManifest
 	}

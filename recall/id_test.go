@@ -51,7 +51,7 @@ func TestIDHasOneSpelling(t *testing.T) {
 
 // FuzzManifest: decoding any bytes returns a manifest or an error.
 func FuzzManifest(f *testing.F) {
-	f.Add((&manifest{Bytes: 10, Chars: 9, Parts: 1, Origins: []Origin{{"a", "b"}}, inline: []byte("xyz")}).encode())
+	f.Add((&manifest{Bytes: 10, Chars: 9, Parts: 1, Origins: []Origin{{Server: "a", Tool: "b"}}, inline: []byte("xyz")}).encode())
 	f.Add([]byte{1, 255, 255, 255, 255, 255, 255, 255, 255, 255, 1})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		m, err := decodeManifest(b)

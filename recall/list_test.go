@@ -63,7 +63,7 @@ func TestListNewestCallFirst(t *testing.T) {
 	r := openWithClock(t, memory.New(), &now)
 	names := map[string]string{}
 	for i := range 5 {
-		names[storeResult(t, r, "t", fmt.Sprint("toolu_", i), fmt.Sprintf("\n{\n  text %d\n", i), Origin{"llm:anthropic", "Bash"})] = fmt.Sprint(i)
+		names[storeResult(t, r, "t", fmt.Sprint("toolu_", i), fmt.Sprintf("\n{\n  text %d\n", i), Origin{Server: "llm:anthropic", Tool: "Bash"})] = fmt.Sprint(i)
 		now = now.Add(time.Hour)
 	}
 	if got, want := summary(list(t, r, "t", ListRequest{Limit: 3}), names), "4 toolu_4 llm:anthropic/Bash; 3 toolu_3 llm:anthropic/Bash; 2 toolu_2 llm:anthropic/Bash"; got != want {
@@ -94,7 +94,7 @@ func TestListTwoCallsWithOneText(t *testing.T) {
 	driver := &faultyDriver{Driver: memory.New()}
 	r := openWithClock(t, driver, &now)
 	text := [][]byte{[]byte("the same text")}
-	bash, read := Origin{"llm:p", "Bash"}, Origin{"files", "read"}
+	bash, read := Origin{Server: "llm:p", Tool: "Bash"}, Origin{Server: "files", Tool: "read"}
 	batch := []StoreRequest{{Raw: text, Origin: bash, CallID: "call_1"}, {Raw: text, Origin: bash, CallID: "call_2"}, {Raw: text, Origin: bash, CallID: "call_1"}}
 	receipts, err := r.StoreAll(t.Context(), "t", batch)
 	if err != nil || receipts[1].ID != receipts[0].ID {
@@ -201,12 +201,12 @@ func TestListOriginalsOfEarlierVersions(t *testing.T) {
 	r := openWithClock(t, driver, &now)
 	names := map[string]string{}
 	for i := range 5 {
-		names[storeResult(t, r, "t", "lost", fmt.Sprint("old ", i), Origin{"files", "read"})] = fmt.Sprint("old", i)
+		names[storeResult(t, r, "t", "lost", fmt.Sprint("old ", i), Origin{Server: "files", Tool: "read"})] = fmt.Sprint("old", i)
 		now = now.Add(24 * time.Hour)
 	}
-	storeResult(t, r, "t", "", strings.Repeat("0123456789abcdef", 3*partSize/16), Origin{"files", "large"})
+	storeResult(t, r, "t", "", strings.Repeat("0123456789abcdef", 3*partSize/16), Origin{Server: "files", Tool: "large"})
 	driver.drop = false
-	names[storeResult(t, r, "t", "call_1", "new", Origin{"files", "read"})] = "new"
+	names[storeResult(t, r, "t", "call_1", "new", Origin{Server: "files", Tool: "read"})] = "new"
 	if got, want := summary(list(t, r, "t", ListRequest{}), names), "new call_1 files/read; files/large; old4  files/read; old3  files/read; old2  files/read; old1  files/read; old0  files/read"; strings.ReplaceAll(got, "  ", " ") != strings.ReplaceAll(want, "  ", " ") {
 		t.Errorf("got %s", got)
 	}
@@ -217,7 +217,7 @@ func TestListOriginalsOfEarlierVersions(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	// Shown again by this version, it is one of the others.
-	storeResult(t, r, "t", "call_2", "old 0", Origin{"files", "read"})
+	storeResult(t, r, "t", "call_2", "old 0", Origin{Server: "files", Tool: "read"})
 	if got := list(t, r, "t", ListRequest{CallID: "call_2"}); len(got.Originals) != 1 || got.Originals[0].Text != "old 0" {
 		t.Errorf("%+v", got)
 	}
@@ -241,7 +241,7 @@ func (d *withoutCalls) Put(ctx context.Context, items []state.Item, lease state.
 // The store holds no call id, tool or server name in plain text.
 func TestCallsAreSealed(t *testing.T) {
 	r, driver := open(t, nil)
-	storeResult(t, r, "t", "toolu_secret", "some text", Origin{"secret-server", "secret_tool"})
+	storeResult(t, r, "t", "toolu_secret", "some text", Origin{Server: "secret-server", Tool: "secret_tool"})
 	for _, v := range driver.values {
 		if bytes.Contains(v, []byte("secret")) {
 			t.Errorf("the store sees %q", v)

@@ -16,7 +16,7 @@ func from(servers ...string) Access {
 // A reader who may call one of an original's origins can read it; to any other it is unknown.
 func TestOriginsDecideWhoMayRead(t *testing.T) {
 	r, _ := open(t, nil)
-	id, err := r.StoreText(t.Context(), "t", "text", Origin{"git", "show"})
+	id, err := r.StoreText(t.Context(), "t", "text", Origin{Server: "git", Tool: "show"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -26,7 +26,7 @@ func TestOriginsDecideWhoMayRead(t *testing.T) {
 		t.Errorf("%v; of one that never was %v", err, never)
 	}
 	// The same text from another server, through any of the ways in.
-	if _, err := r.StoreAll(t.Context(), "t", []StoreRequest{{Raw: [][]byte{[]byte("text")}, Origin: Origin{"files", "read"}}}); err != nil {
+	if _, err := r.StoreAll(t.Context(), "t", []StoreRequest{{Raw: [][]byte{[]byte("text")}, Origin: Origin{Server: "files", Tool: "read"}}}); err != nil {
 		t.Fatal(err)
 	}
 	for _, who := range []string{"git", "files"} {
@@ -40,7 +40,7 @@ func TestOriginsDecideWhoMayRead(t *testing.T) {
 func TestOriginsOfOneRequest(t *testing.T) {
 	r, _ := open(t, nil)
 	raw := [][]byte{[]byte("the same text")}
-	receipts, err := r.StoreAll(t.Context(), "t", []StoreRequest{{Raw: raw, Origin: Origin{"a", "x"}}, {Raw: raw, Origin: Origin{"b", "y"}}, {Raw: raw, Origin: Origin{"a", "x"}}})
+	receipts, err := r.StoreAll(t.Context(), "t", []StoreRequest{{Raw: raw, Origin: Origin{Server: "a", Tool: "x"}}, {Raw: raw, Origin: Origin{Server: "b", Tool: "y"}}, {Raw: raw, Origin: Origin{Server: "a", Tool: "x"}}})
 	if err != nil || receipts[0].ID != receipts[1].ID || receipts[2].ID != receipts[1].ID {
 		t.Fatalf("%v, %v", receipts, err)
 	}
@@ -62,7 +62,7 @@ func TestOriginsOverflow(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return r.Shrink(t.Context(), ShrinkRequest{Tenant: "t", Origin: Origin{server, "get"}, Body: body, Strings: strs}, DefaultPolicy())
+		return r.Shrink(t.Context(), ShrinkRequest{Tenant: "t", Origin: Origin{Server: server, Tool: "get"}, Body: body, Strings: strs}, DefaultPolicy())
 	}
 	for i := range maxOrigins {
 		if s := cutFor(fmt.Sprintf("server-%02d", i), body); s.Recoverable != 1 {
@@ -74,7 +74,7 @@ func TestOriginsOverflow(t *testing.T) {
 		t.Errorf("from a seventeenth place: %+v", s)
 	}
 	raw := [][]byte{body[1 : len(body)-1]}
-	receipts, err := r.StoreAll(t.Context(), "t", []StoreRequest{{Raw: raw, Origin: Origin{"one more", "get"}}, {Raw: [][]byte{[]byte("other")}, Origin: pruned}})
+	receipts, err := r.StoreAll(t.Context(), "t", []StoreRequest{{Raw: raw, Origin: Origin{Server: "one more", Tool: "get"}}, {Raw: [][]byte{[]byte("other")}, Origin: pruned}})
 	if err == nil || receipts[0].ID != "" || receipts[1].ID == "" {
 		t.Errorf("%v, %v", receipts, err)
 	}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"iter"
 	"slices"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/ctxgate/ctxgate/fault"
@@ -20,9 +21,32 @@ import (
 // makes them readable.
 const partSize = 1 << 20
 
-// Origin is where a text came from: the tool of a server, or a part of the gateway, whose name has a
-// colon in it, as no server id has. A caller that may call one of its origins now can read the text back.
-type Origin struct{ Server, Tool string }
+// Origin is where a text came from: a tool, prompt or resource of a server, or a part of the gateway, whose name
+// has a colon in it, as no server id has. A caller that may use one of its origins now can read the text back.
+type Origin struct {
+	Server   string
+	Tool     string
+	Prompt   string
+	Resource string // its URI
+	Scope    string // limits who may read it back, as the access rules decided; "" for everybody who may use the origin
+}
+
+// item encodes what an Origin says beside its server. A tool without a scope is its name.
+func (o Origin) item() string {
+	if o.Prompt == "" && o.Resource == "" && o.Scope == "" {
+		return o.Tool
+	}
+	return strings.Join([]string{"", o.Tool, o.Prompt, o.Resource, o.Scope}, "\x00")
+}
+
+// newOrigin decodes an Origin.
+func newOrigin(server, item string) Origin {
+	part := strings.Split(item, "\x00")
+	if len(part) != 5 || part[0] != "" {
+		return Origin{Server: server, Tool: item}
+	}
+	return Origin{server, part[1], part[2], part[3], part[4]}
+}
 
 // BuiltinOrigin is the Server of a text from a builtin server: a configured server may have the same
 // id.
@@ -39,13 +63,13 @@ type manifest struct {
 
 const (
 	manifestVersion = 1
-	maxOrigins      = 16
+	maxOrigins      = 64
 )
 
-// errTooManyOrigins refuses to store a text for a 17th origin. The text is not cut then: without the
+// errTooManyOrigins refuses to store a text for one origin too many. The text is not cut then: without the
 // new origin its caller could not read back what was cut, and without an older one that one's caller
 // could not.
-var errTooManyOrigins = fault.New(fault.Full, "the same text came from 16 tools before: it goes whole from any other")
+var errTooManyOrigins = fault.New(fault.Full, "the same text came from 64 tools and resources before: it goes whole from any other")
 
 func (m *manifest) encode() []byte {
 	b := []byte{manifestVersion}
@@ -53,7 +77,7 @@ func (m *manifest) encode() []byte {
 		b = varint.AppendUint(b, n)
 	}
 	for _, o := range m.Origins {
-		b = varint.AppendString(varint.AppendString(b, o.Server), o.Tool)
+		b = varint.AppendString(varint.AppendString(b, o.Server), o.item())
 	}
 	return append(b, m.inline...)
 }
@@ -67,7 +91,7 @@ func decodeManifest(b []byte) (*manifest, error) {
 	}
 	m := &manifest{Bytes: int64(d.Uint64()), Chars: int64(d.Uint64()), Parts: d.Uint()}
 	for range min(d.Uint64(), maxOrigins) {
-		m.Origins = append(m.Origins, Origin{Server: d.String(), Tool: d.String()})
+		m.Origins = append(m.Origins, newOrigin(d.String(), d.String()))
 	}
 	if d.Failed() {
 		return nil, errManifest

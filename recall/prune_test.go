@@ -39,7 +39,7 @@ func shrinkWithGoal(t testing.TB, r *Recall, body []byte, p Policy, f reduce.Cho
 		t.Fatal(err)
 	}
 	p.Choice = f
-	s := r.Shrink(context.Background(), ShrinkRequest{Tenant: "t", Origin: Origin{"srv", "tool"}, Body: body, Strings: strs}, p)
+	s := r.Shrink(context.Background(), ShrinkRequest{Tenant: "t", Origin: Origin{Server: "srv", Tool: "tool"}, Body: body, Strings: strs}, p)
 	return jsonscan.AppendSpliced(nil, body, s.Edits), s
 }
 

@@ -83,7 +83,7 @@ func shrinkIn(ctx context.Context, t testing.TB, r *Recall, body []byte) ([]byte
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := r.Shrink(ctx, ShrinkRequest{Tenant: "t", Origin: Origin{"srv", "tool"}, Body: body, Strings: strs}, DefaultPolicy())
+	s := r.Shrink(ctx, ShrinkRequest{Tenant: "t", Origin: Origin{Server: "srv", Tool: "tool"}, Body: body, Strings: strs}, DefaultPolicy())
 	return jsonscan.AppendSpliced(nil, body, s.Edits), s
 }
 
@@ -94,7 +94,7 @@ func shrink(t testing.TB, r *Recall, tenant string, body []byte, p Policy) ([]by
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := r.Shrink(context.Background(), ShrinkRequest{Tenant: tenant, Origin: Origin{"srv", "tool"}, Body: body, Strings: strs}, p)
+	s := r.Shrink(context.Background(), ShrinkRequest{Tenant: tenant, Origin: Origin{Server: "srv", Tool: "tool"}, Body: body, Strings: strs}, p)
 	return jsonscan.AppendSpliced(nil, body, s.Edits), s
 }
 
@@ -259,9 +259,9 @@ func TestLeaseIsRenewedBeforeItIsReliedOn(t *testing.T) {
 	r.store = state.New(&slowDriver{driver, &now}, stateCfg, func() time.Time { return now })
 	body := quote(strings.Repeat("a line of a large file\n", 100_000))
 	strs, _, _ := jsonscan.New(body, 0).LongStrings(nil, 4000)
-	r.Shrink(context.Background(), ShrinkRequest{Tenant: "t", Origin: Origin{"a", "x"}, Body: body, Strings: strs}, DefaultPolicy())
+	r.Shrink(context.Background(), ShrinkRequest{Tenant: "t", Origin: Origin{Server: "a", Tool: "x"}, Body: body, Strings: strs}, DefaultPolicy())
 	now = now.Add(state.Default().TTL.D() - time.Second)
-	s := r.Shrink(context.Background(), ShrinkRequest{Tenant: "t", Origin: Origin{"b", "y"}, Body: body, Strings: strs}, DefaultPolicy())
+	s := r.Shrink(context.Background(), ShrinkRequest{Tenant: "t", Origin: Origin{Server: "b", Tool: "y"}, Body: body, Strings: strs}, DefaultPolicy())
 	if s.Recoverable != 1 {
 		t.Fatalf("%+v", s)
 	}
@@ -302,12 +302,12 @@ func TestOriginsAreAdded(t *testing.T) {
 	body := quote(strings.Repeat("shared text ", 1000))
 	strs, _, _ := jsonscan.New(body, 0).LongStrings(nil, 4000)
 	var id string
-	for _, from := range []Origin{{"a", "x"}, {"b", "y"}, {"a", "x"}} {
+	for _, from := range []Origin{{Server: "a", Tool: "x"}, {Server: "b", Tool: "y"}, {Server: "a", Tool: "x"}} {
 		s := r.Shrink(context.Background(), ShrinkRequest{Tenant: "t", Origin: from, Body: body, Strings: strs}, DefaultPolicy())
 		id = idIn(t, unquote(t, jsonscan.AppendSpliced(nil, body, s.Edits)))
 	}
 	o, err := r.Open(context.Background(), "t", id)
-	if err != nil || fmt.Sprint(o.Origins) != "[{a x} {b y}]" {
+	if err != nil || fmt.Sprint(o.Origins) != "[{a x   } {b y   }]" {
 		t.Errorf("%v, %v", o.Origins, err)
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/ctxgate/ctxgate/state"
 )
 
-var pruned = Origin{"pruner", "prune_text"}
+var pruned = Origin{Server: "pruner", Tool: "prune_text"}
 
 // P+3, P+4: a plain text comes back byte-exact under its usual id.
 func TestPPlus3StoreAndReadBack(t *testing.T) {
@@ -129,7 +129,7 @@ func TestI1ConcurrentStoresOfOneText(t *testing.T) {
 	cut := func(body []byte) func(*Recall) {
 		return func(r *Recall) {
 			strs, _, _ := jsonscan.New(body, 0).LongStrings(nil, 4000)
-			r.Shrink(context.Background(), ShrinkRequest{Tenant: "t", Origin: Origin{"a", "b"}, Body: body, Strings: strs}, DefaultPolicy())
+			r.Shrink(context.Background(), ShrinkRequest{Tenant: "t", Origin: Origin{Server: "a", Tool: "b"}, Body: body, Strings: strs}, DefaultPolicy())
 		}
 	}
 	ways := map[string]func(*Recall){"stored": keep, "cut": cut(plain), "cut, escaped": cut(escaped)}

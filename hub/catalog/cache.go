@@ -356,24 +356,7 @@ func (c *Cache) rebuild(class *Class) {
 			class.unnotified[k] = true
 		}
 	}
-	if class.unnotified != ([kindCount]bool{}) && !class.notifyScheduled {
-		class.notifyScheduled = true
-		time.AfterFunc(notifyInterval-time.Since(class.notifiedAt), func() { c.notifyChanged(class) })
-	}
-}
-
-// notifyChanged reports the lists of a class that changed.
-func (c *Cache) notifyChanged(class *Class) {
-	c.mu.Lock()
-	changed := class.unnotified
-	class.unnotified, class.notifyScheduled, class.notifiedAt = [kindCount]bool{}, false, time.Now()
-	c.mu.Unlock()
-	changed[Resources] = changed[Resources] || changed[Templates]
-	for _, k := range []Kind{Tools, Prompts, Resources} {
-		if changed[k] {
-			c.deps.Changed(class, k)
-		}
-	}
+	c.scheduleNotify(class)
 }
 
 // ApplyLayout brings all classes to the layout in force.

@@ -3,7 +3,7 @@
 //
 // Path through the files: catalog.go builds an immutable Catalog from the lists of all servers, under the names of
 // names.go; view.go fits it to clients with limits; cache.go keeps a Catalog for each class of clients (class.go) up to date and read.go reads a
-// server's lists for it, unless the class has those of another (follow.go); page.go answers a list request, a page at a time.
+// server's lists for it, unless the class has those of another (follow.go); notify.go reports changes; page.go answers a list request, a page at a time.
 //
 // Invariants: a Catalog never changes, another replaces it; the same offers always give the same bytes; an item
 // differs from what its server listed only in its name and in the argument that Layout.EditTool adds. A list
@@ -63,6 +63,9 @@ func KindOf(method string) (Kind, bool) {
 
 // Member is the member of a list's result that holds the items.
 func (k Kind) Member() string { return kinds[k].member }
+
+// Key is the member of an item that names it.
+func (k Kind) Key() string { return kinds[k].key }
 
 // Noun names one item of the kind.
 func (k Kind) Noun() string { return strings.TrimSuffix(kinds[k].member, "s") }
@@ -147,9 +150,13 @@ func build(offers []serverOffer, layout *Layout) *Catalog {
 		}
 		c.hashes[k] = hashEntries(c.lists[k])
 	}
+	c.setGeneration()
+	return c
+}
+
+func (c *Catalog) setGeneration() {
 	sum := sha256.Sum256([]byte(strings.Join(c.hashes[:], " ")))
 	c.generation = hex.EncodeToString(sum[:])[:12]
-	return c
 }
 
 func (c *Catalog) addOffer(k Kind, o serverOffer, layout *Layout, shared map[string]bool) {

@@ -36,6 +36,63 @@ type views struct {
 	byFit    map[viewKey]*Catalog
 	byHash   map[string]int // tools, by the hash that their shortened names end in; -1 for two of the same
 	longText map[int][]Entry
+	visible  map[string]*Catalog // by the bits of what is left out
+}
+
+// maxVisible bounds the parts of a catalog that are kept for callers who may not see all of it. Callers who may see
+// the same share one.
+const maxVisible = 256
+
+// Visible returns the part of the catalog that a caller may see. Where that is everything, it is the catalog itself.
+func (c *Catalog) Visible(keep func(Kind, Entry) bool) *Catalog {
+	total := 0
+	for k := range kindCount {
+		total += len(c.lists[k])
+	}
+	bits, at, isAll := make([]byte, (total+7)/8), 0, true
+	for k := range kindCount {
+		for _, e := range c.lists[k] {
+			if !keep(k, e) {
+				bits[at/8] |= 1 << (at % 8)
+				isAll = false
+			}
+			at++
+		}
+	}
+	if isAll {
+		return c
+	}
+	c.views.mu.Lock()
+	defer c.views.mu.Unlock()
+	if made := c.views.visible[string(bits)]; made != nil {
+		return made
+	}
+	made := c.without(bits)
+	if len(c.views.visible) < maxVisible {
+		if c.views.visible == nil {
+			c.views.visible = map[string]*Catalog{}
+		}
+		c.views.visible[string(bits)] = made
+	}
+	return made
+}
+
+// without returns the catalog without the items whose bits are set.
+func (c *Catalog) without(bits []byte) *Catalog {
+	part := &Catalog{ttl: c.ttl}
+	at := 0
+	for k := range kindCount {
+		part.byShown[k] = map[string]int{}
+		for _, e := range c.lists[k] {
+			if bits[at/8]&(1<<(at%8)) == 0 {
+				part.addEntry(k, e)
+			}
+			at++
+		}
+		part.hashes[k] = hashEntries(part.lists[k])
+	}
+	part.setGeneration()
+	return part
 }
 
 // For returns the catalog as clients with limits see it: the same items in the same order, some under shorter names.

@@ -241,7 +241,7 @@ func (e *endpoint) serveStream(w http.ResponseWriter, r *http.Request, s *sessio
 func (e *endpoint) ListChanged(class *catalog.Class, k catalog.Kind) {
 	note := []byte(`{"jsonrpc":"2.0","method":"` + k.ChangedMethod() + `"}`)
 	for _, s := range e.sessions.all() {
-		if !s.muted.Load() && class.Includes(s.client) && s.lists.Update(k, e.hub.Catalog().Current(class, s.server)) {
+		if !s.muted.Load() && class.Includes(s.client) && s.lists.Update(k, e.hub.VisibleTo(s.caller, e.hub.Catalog().Current(class, s.server))) {
 			_ = s.Send(note)
 		}
 	}

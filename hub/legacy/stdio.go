@@ -34,6 +34,7 @@ func (s *session) Join(req *hub.Request) error {
 		s.muted.Store(false)
 	}
 	if isFirst {
+		s.caller = req.Caller
 		if err := s.setKnown(); err != nil {
 			return err
 		}
@@ -47,8 +48,8 @@ func (s *session) Join(req *hub.Request) error {
 }
 
 // SetModern notes that the client's first request is modern.
-func (s *session) SetModern(client mcp.Client) error {
-	s.client = client
+func (s *session) SetModern(req *hub.Request) error {
+	s.client, s.caller = req.Client, req.Caller
 	s.muted.Store(true)
 	return s.setKnown()
 }
