@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"net/netip"
 	"net/url"
 	"strings"
 	"testing"
@@ -12,46 +11,6 @@ import (
 	"github.com/ctxgate/ctxgate/fault"
 	"github.com/ctxgate/ctxgate/internal/secret"
 )
-
-func TestScopeOf(t *testing.T) {
-	for address, want := range map[string]ipScope{
-		"8.8.8.8": scopePublic, "2606:4700::1": scopePublic, "10.1.2.3": scopePrivate, "192.168.0.1": scopePrivate, "fd00::1": scopePrivate,
-		"100.64.0.1": scopePrivate, "::ffff:10.0.0.1": scopePrivate, "127.0.0.1": scopeLoopback, "::1": scopeLoopback, "::ffff:127.0.0.1": scopeLoopback,
-		"169.254.169.254": scopeNever, "fe80::1": scopeNever, "0.0.0.0": scopeNever, "224.0.0.1": scopeNever,
-	} {
-		if got := scopeOf(netip.MustParseAddr(address)); got != want {
-			t.Errorf("%s is %d, want %d", address, got, want)
-		}
-	}
-}
-
-// An IPv6 address that a translator or a tunnel turns into an IPv4 address has the scope of that one.
-func TestScopeOfEmbeddedIPv4(t *testing.T) {
-	for address, want := range map[string]ipScope{
-		// NAT64, well-known prefix
-		"64:ff9b::7f00:1": scopeLoopback, "64:ff9b::a00:1": scopePrivate, "64:ff9b::a9fe:a9fe": scopeNever, "64:ff9b::808:808": scopePublic,
-		"64:ff9b::": scopeNever, "64:ff9b::6440:1": scopePrivate,
-		// NAT64, local prefix, embedded at /96, /64, /56 and /48
-		"64:ff9b:1::7f00:1": scopeLoopback, "64:ff9b:1::808:808": scopePublic, "64:ff9b:1::a9fe:a9fe": scopeNever, "64:ff9b:1:0:a9:fea9:fe00:0": scopeNever,
-		"64:ff9b:1:a9:fe:a9fe::": scopeNever, "64:ff9b:1:a9fe:a9:fe00::": scopeNever, "64:ff9b:1:a9fe:a9:fe00::1": scopeNever, "64:ff9b:1:7f00:0:100::": scopeLoopback,
-		"64:ff9b:1:808:8:800::": scopePublic, "64:ff9b:1::1": scopeNever,
-		// 6to4
-		"2002:7f00:1::1": scopeLoopback, "2002:a9fe:a9fe::": scopeNever, "2002:c0a8:1::1": scopePrivate, "2002:808:808::1": scopePublic,
-		// Teredo: server, and client inverted
-		"2001:0:a9fe:a9fe::": scopeNever, "2001:0:808:808:0:0:80ff:fffe": scopeLoopback, "2001:0:808:808:0:0:f5ff:fffe": scopePrivate, "2001:0:808:808:0:0:f7f7:f7f7": scopePublic,
-		// IPv4-compatible, IPv4-translated, IPv4-mapped with a zone
-		"::7f00:1": scopeLoopback, "::a00:1": scopePrivate, "::a9fe:a9fe": scopeNever, "::ffff:0:7f00:1": scopeLoopback, "::ffff:0:a9fe:a9fe": scopeNever, "::ffff:a9fe:a9fe": scopeNever,
-		// ISATAP, with either bit
-		"2606:4700::5efe:7f00:1": scopeLoopback, "2606:4700::200:5efe:a9fe:a9fe": scopeNever, "2606:4700::5efe:808:808": scopePublic,
-		// addresses that no authorization server has
-		"0.1.2.3": scopeNever, "255.255.255.255": scopeNever, "240.0.0.1": scopeNever, "192.0.0.192": scopeNever, "100.100.100.200": scopeNever,
-		"168.63.129.16": scopeNever, "fd00:ec2::254": scopeNever, "fec0::1": scopePrivate, "198.18.0.1": scopePrivate, "fe80::1%lo": scopeNever,
-	} {
-		if got := scopeOf(netip.MustParseAddr(address)); got != want {
-			t.Errorf("%s is %d, want %d", address, got, want)
-		}
-	}
-}
 
 // A host that only the system's resolver reads as an address (decimal, octal, hexadecimal, short) is
 // checked when it is dialled, not as it is written.

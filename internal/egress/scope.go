@@ -1,18 +1,19 @@
-package oauth
+package egress
 
 import (
 	"net/netip"
 	"slices"
 )
 
-// ipScope is how close an address is to the gateway; a higher value is closer.
-type ipScope int
+// Scope is how close an address is to the gateway; a higher value is closer.
+type Scope int
 
+// The scopes, the farthest first.
 const (
-	scopePublic   ipScope = iota // the internet
-	scopePrivate                 // a private network
-	scopeLoopback                // this machine
-	scopeNever                   // no authorization server is there: link-local, multicast, cloud metadata
+	Public   Scope = iota // the internet
+	Private               // a private network
+	Loopback              // this machine
+	Never                 // no server of use is there: link-local, multicast, cloud metadata
 )
 
 // morePrivate are private networks that netip does not count as private.
@@ -22,7 +23,7 @@ var morePrivate = prefixes(
 	"fec0::/10",     // site-local, RFC 3879
 )
 
-// unusable are networks and addresses where no authorization server is.
+// unusable are networks and addresses where no server of use is.
 var unusable = prefixes(
 	"0.0.0.0/8",          // "this network"; 0.0.0.0 connects to this machine
 	"192.0.0.0/24",       // protocol assignments, RFC 6890; 192.0.0.192 is Oracle Cloud's metadata
@@ -40,9 +41,9 @@ func prefixes(list ...string) []netip.Prefix {
 	return out
 }
 
-// scopeOf is the closest scope of an address and of the IPv4 addresses embedded in it: a translator or
+// ScopeOf is the closest scope of an address and of the IPv4 addresses embedded in it: a translator or
 // a tunnel delivers to the embedded address.
-func scopeOf(ip netip.Addr) ipScope {
+func ScopeOf(ip netip.Addr) Scope {
 	ip = ip.WithZone("").Unmap()
 	scope := scopeOfPlain(ip)
 	for _, inner := range embeddedIPv4(ip) {
@@ -51,17 +52,17 @@ func scopeOf(ip netip.Addr) ipScope {
 	return scope
 }
 
-func scopeOfPlain(ip netip.Addr) ipScope {
+func scopeOfPlain(ip netip.Addr) Scope {
 	within := func(p netip.Prefix) bool { return p.Contains(ip) }
 	switch {
 	case ip.IsLoopback():
-		return scopeLoopback
+		return Loopback
 	case !ip.IsValid(), ip.IsUnspecified(), ip.IsMulticast(), ip.IsLinkLocalUnicast(), slices.ContainsFunc(unusable, within):
-		return scopeNever
+		return Never
 	case ip.IsPrivate(), slices.ContainsFunc(morePrivate, within):
-		return scopePrivate
+		return Private
 	}
-	return scopePublic
+	return Public
 }
 
 var (
