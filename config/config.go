@@ -127,7 +127,7 @@ func Default() Config {
 }
 
 func (c Config) validate() []error {
-	problems := slices.Concat(c.Front.Validate(), c.Auth.Validate(), c.Memory.Validate(), c.Upstream.Validate(), c.Hub.Validate(), c.Chat.Validate())
+	problems := slices.Concat(c.Front.Validate(), c.Auth.Validate(), c.Memory.Validate(), c.Limit.Validate(), c.Upstream.Validate(), c.Hub.Validate(), c.Chat.Validate())
 	for _, part := range []struct {
 		prefix string
 		errs   []error

@@ -43,27 +43,38 @@ func New(d Deps) *Gate {
 }
 
 // Admit counts one message of a caller against its limits.
-func (g *Gate) Admit(c auth.Caller) error { return g.limiter.Admit(c.Key()) }
+func (g *Gate) Admit(c auth.Caller) error { return g.limiter.Admit(limitsOf(c)) }
+
+// limitsOf is the part of a caller that limits look at.
+func limitsOf(c auth.Caller) limit.Caller {
+	return limit.Caller{Tenant: c.Tenant(), Issuer: c.Issuer(), Subject: c.Subject(), Credential: c.Credential()}
+}
 
 // Pass is a request that may go on. Done must be called at its end.
 type Pass struct {
 	Decision access.Decision
+	hold     limit.Hold
 }
 
-// Done ends the request.
-func (p *Pass) Done() {}
+// Done ends the request: what it holds of the limits is free for others. A second call does nothing.
+func (p *Pass) Done() { p.hold.Release() }
 
 // ErrDenied is the failure of a request that the rules deny. Endpoints answer as for something that does not exist.
 var ErrDenied error = fault.New(fault.NotFound, "there is no such thing")
 
-// Enter decides whether a caller may use a target. If it may not, the error is ErrDenied.
+// Enter decides whether a caller may use a target. If it may not, the error is ErrDenied. A request that may is counted
+// against the limits of its target, beyond which the error is of kind RateLimited.
 func (g *Gate) Enter(_ context.Context, c auth.Caller, t access.Target) (*Pass, error) {
 	g.decisions.Add(1)
 	d := g.rules.Decide(c, t)
 	if !d.IsAllowed() {
 		return nil, ErrDenied
 	}
-	return &Pass{Decision: d}, nil
+	p := &Pass{Decision: d}
+	if err := g.limiter.Enter(limitsOf(c), limit.Target{Server: t.Server, Tool: t.Tool, Model: t.Model}, &p.hold); err != nil {
+		return nil, err
+	}
+	return p, nil
 }
 
 // FiltersLists says whether lists differ between callers.

@@ -1,47 +1,81 @@
-// Package limit limits how often a caller may call, and how much it may have in flight.
+// Package limit limits how often callers may call, and how much they may have in flight.
 //
-// A [Limiter] has a token bucket for each key, of as many calls as the limit allows in a minute; it is
-// full at first and refills evenly. [Slots] bounds what is in flight.
+// config.go is what an operator writes; limit.go the [Limiter], which admits messages of callers and calls of
+// targets; bucket.go the token bucket; slots.go the [Slots], which bound what is in flight at one endpoint.
 //
-// Invariants of the limiter: a key is never admitted more often than its bucket allows, to the nanosecond and
-// without drift. Only a bucket that is full again is removed, when there is no room for a new key, so
-// that a flood of keys cannot reset one that has used its calls up. There are never more than 10000
-// buckets: the keys beyond that share one. A process has one limiter for all its endpoints. It
-// depends on nothing but the clock it is given.
+// Invariants of the limiter: nobody is admitted more often than a bucket allows, to the nanosecond and without
+// drift. A call that any limit refuses costs nothing at the others. Names are compared without regard to case and
+// to the forms that Unicode has for one character, so that another spelling of a tool's name is not another tool.
+// Only a bucket that is full again is removed, when there is no room for a new one, so that a flood of callers
+// cannot reset one that has used its calls up. A limit never has more than 10000 buckets: the callers beyond that
+// share one. A process has one limiter for all its endpoints. It depends on nothing but the clock it is given.
 package limit
 
 import (
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
+	"unicode/utf8"
+
+	"golang.org/x/text/unicode/norm"
 
 	"github.com/ctxgate/ctxgate/fault"
+	"github.com/ctxgate/ctxgate/internal/glob"
 )
 
-// maxKeys is how many callers have a bucket of their own.
+// maxKeys is how many callers have a bucket of their own, at each limit.
 const maxKeys = 10_000
 
 // sweepEvery is how often a full table is searched for buckets to remove, which takes as long as
 // thousands of calls.
 const sweepEvery = time.Second
 
-// Config is how often a client may call.
-type Config struct {
-	// How many calls a client may make per minute, over all listeners and endpoints together: MCP requests
-	// and notifications, each message of a batch, requests to models, calls of the pruner. Default 0: any
-	// number.
-	PerMinute int `key:"rate_limit_per_minute" min:"0"`
+// busyRetry is when to come back to a limit on what is in flight. Nobody knows when a call will end.
+const busyRetry = time.Second
+
+// Caller is who calls. The limiter stores its texts.
+type Caller struct {
+	Tenant, Issuer, Subject, Credential string
+}
+
+// Target is what is called. Names are the server's own; those that do not apply are empty.
+type Target struct {
+	Server, Tool, Model string
 }
 
 // Limiter counts calls. It is safe for concurrent use. A nil Limiter limits nothing.
 type Limiter struct {
 	now   func() time.Time
-	start time.Time // the times of buckets count from here
+	rules atomic.Pointer[ruleSet]
 
-	mu        sync.Mutex
-	rate      rate
-	keys      map[string]bucket
-	shared    bucket // of the keys beyond maxKeys
+	mu    sync.Mutex // guards the tables of the rules
+	start time.Time  // the times of buckets count from here
+}
+
+// ruleSet is the limits of one configuration.
+type ruleSet struct {
+	all     []*rule
+	callers []*rule // rates that count every message of a caller
+	targets []*rule // those that look at the target, and all that bound what is in flight
+}
+
+// rule is one limit and its buckets.
+type rule struct {
+	entry                                    Entry        // what it was made of
+	name                                     string       // in errors
+	tenant, credential, server, tool, models glob.Pattern // nil matches everything
+	rate                                     rate
+
+	keys      map[Caller]*usage
+	shared    usage // of the callers beyond maxKeys
 	lastSweep time.Duration
+}
+
+// usage is what those who share a bucket have used.
+type usage struct {
+	bucket
+	inFlight int
 }
 
 // New makes a limiter that reads the time from now.
@@ -51,144 +85,216 @@ func New(cfg Config, now func() time.Time) *Limiter {
 	return l
 }
 
-// Apply sets another limit. If it is the same, used calls stay used; otherwise all buckets are full
-// again.
+// Apply sets other limits. What is used of a limit that stays the same stays used; the buckets of the others are full.
 func (l *Limiter) Apply(cfg Config) {
-	next := rate(min(max(cfg.PerMinute, 0), maxRate))
+	entries := cfg.entries()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.rate != next {
+	if l.start.IsZero() && len(entries) > 0 {
 		l.start = l.now()
-		l.rate, l.keys, l.shared, l.lastSweep = next, map[string]bucket{}, bucket{}, -sweepEvery
 	}
+	var old []*rule
+	if set := l.rules.Load(); set != nil {
+		old = append(old, set.all...)
+	}
+	next := &ruleSet{}
+	for _, e := range entries {
+		r := newRule(e.Entry)
+		for i, had := range old {
+			if had != nil && had.entry == e.Entry {
+				r, old[i] = had, nil
+				break
+			}
+		}
+		r.name = e.name
+		next.all = append(next.all, r)
+		if e.isForCallers() && e.Rate > 0 {
+			next.callers = append(next.callers, r)
+		}
+		if !e.isForCallers() || e.Concurrency > 0 {
+			next.targets = append(next.targets, r)
+		}
+	}
+	l.rules.Store(next)
 }
 
-// Admit takes one call from the key's bucket. When there is none it returns an error of kind
-// RateLimited that says when there will be one (A9).
-func (l *Limiter) Admit(key string) error {
-	wait, ok := l.Take(key)
-	if ok {
+func newRule(e Entry) *rule {
+	r := &rule{entry: e, rate: e.rate(), keys: map[Caller]*usage{}, lastSweep: -sweepEvery}
+	for _, p := range []struct {
+		to   *glob.Pattern
+		text string
+	}{{&r.tenant, e.Tenant}, {&r.credential, e.Credential}, {&r.server, foldName(e.Server)}, {&r.tool, foldName(e.Tool)}, {&r.models, foldName(e.Model)}} {
+		if p.text != "" && p.text != "*" {
+			*p.to = glob.New(p.text)
+		}
+	}
+	return r
+}
+
+// foldName is a name without what its spellings may differ in.
+func foldName(name string) string {
+	for i := range len(name) {
+		if name[i] >= utf8.RuneSelf {
+			return strings.ToLower(norm.NFKC.String(strings.ToLower(name)))
+		}
+	}
+	return strings.ToLower(name)
+}
+
+// Admit counts one message of a caller against the limits that look at nothing but the caller. Beyond one of them it
+// returns an error of kind RateLimited that says when to retry (A9).
+func (l *Limiter) Admit(c Caller) error {
+	if l == nil {
 		return nil
 	}
-	err := fault.New(fault.RateLimited, "Rate limit exceeded")
+	set := l.rules.Load()
+	if len(set.callers) == 0 {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.take(set.callers, c, Target{}, nil)
+}
+
+// Enter counts a call against the limits of its target, and against those on what is in flight. Beyond one of them it
+// returns an error as Admit does. If there is none, the Hold must be released at the end of the call.
+func (l *Limiter) Enter(c Caller, t Target, h *Hold) error {
+	if l == nil {
+		return nil
+	}
+	set := l.rules.Load()
+	if len(set.targets) == 0 {
+		return nil
+	}
+	t = Target{foldName(t.Server), foldName(t.Tool), foldName(t.Model)}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	h.limiter = l
+	return l.take(set.targets, c, t, h)
+}
+
+// take takes a call from the buckets of all rules that match, or of none; the lock is held. With a Hold it also counts
+// the call as in flight, and without the rates of callers, which Admit has counted.
+func (l *Limiter) take(rules []*rule, c Caller, t Target, h *Hold) error {
+	type match struct {
+		*rule
+		*usage
+		owner    Caller
+		isRating bool
+	}
+	var buffer [8]match
+	matches := buffer[:0]
+	now := l.now().Sub(l.start)
+	var refusal *rule
+	var wait time.Duration
+	for _, r := range rules {
+		if !r.matches(c, t) {
+			continue
+		}
+		m := match{rule: r, owner: r.entry.ownerOf(c), isRating: r.entry.Rate > 0 && (h == nil || !r.entry.isForCallers())}
+		m.usage = r.usageOf(m.owner, now)
+		if r.entry.Concurrency > 0 && m.inFlight >= r.entry.Concurrency && wait < busyRetry {
+			refusal, wait = r, busyRetry
+		}
+		if m.isRating {
+			if need := r.rate.wait(m.usage.bucket, now); need > wait {
+				refusal, wait = r, need
+			}
+		}
+		matches = append(matches, m)
+	}
+	if refusal != nil {
+		return refusal.refuse(wait)
+	}
+	for _, m := range matches {
+		if m.isRating {
+			m.rule.rate.takeCall(&m.usage.bucket, now)
+		}
+		if m.entry.Concurrency > 0 {
+			m.inFlight++
+			h.add(m.usage)
+		}
+		if m.usage != &m.shared {
+			m.keys[m.owner] = m.usage
+		}
+	}
+	return nil
+}
+
+func (r *rule) matches(c Caller, t Target) bool {
+	return (r.tenant == nil || r.tenant.Match(c.Tenant)) && (r.credential == nil || r.credential.Match(c.Credential)) &&
+		(r.server == nil || r.server.Match(t.Server)) && (r.tool == nil || r.tool.Match(t.Tool)) && (r.models == nil || r.models.Match(t.Model)) &&
+		(r.entry.Tool == "" || t.Tool != "") && (r.entry.Server == "" || t.Server != "") && (r.entry.Model == "" || t.Model != "")
+}
+
+// refuse is the error of a call beyond the limit. It says nothing about others who share it.
+func (r *rule) refuse(wait time.Duration) error {
+	public := "Rate limit exceeded"
+	if r.name != "" {
+		public += ": " + r.name
+	}
+	err := fault.New(fault.RateLimited, public)
 	err.RetryAfter = wait
 	return err
 }
 
-// Take takes one call from the key's bucket. When there is none, wait is how long until there will be
-// one, if no other call takes it first. The limiter stores the key, which should be short.
-func (l *Limiter) Take(key string) (wait time.Duration, ok bool) {
-	if l == nil {
-		return 0, true
+// usageOf is what an owner has used of the limit. A new one is not in the table yet.
+func (r *rule) usageOf(owner Caller, now time.Duration) *usage {
+	if u := r.keys[owner]; u != nil {
+		return u
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.rate == 0 {
-		return 0, true
+	if !r.hasRoom(now) {
+		return &r.shared
 	}
-	now := l.now().Sub(l.start)
-	b, known := l.keys[key]
-	if !known && !l.hasRoom(now) {
-		return l.rate.takeCall(&l.shared, now)
-	}
-	wait, ok = l.rate.takeCall(&b, now)
-	if ok {
-		l.keys[key] = b
-	}
-	return wait, ok
+	return &usage{}
 }
 
 // hasRoom says whether one more key fits.
-func (l *Limiter) hasRoom(now time.Duration) bool {
-	if len(l.keys) < maxKeys {
+func (r *rule) hasRoom(now time.Duration) bool {
+	if len(r.keys) < maxKeys {
 		return true
 	}
-	if now-l.lastSweep < sweepEvery {
+	if now-r.lastSweep < sweepEvery {
 		return false
 	}
-	l.lastSweep = now
-	for key, b := range l.keys {
-		if l.rate.isFull(b, now) {
-			delete(l.keys, key)
+	r.lastSweep = now
+	for key, u := range r.keys {
+		if u.inFlight == 0 && r.rate.isFull(u.bucket, now) {
+			delete(r.keys, key)
 		}
 	}
-	return len(l.keys) < maxKeys
+	return len(r.keys) < maxKeys
 }
 
-// bucket is a token bucket as in the generic cell rate algorithm (GCRA), without its rounding. GCRA
-// stores the one time at which the bucket will be full again, and moves it by a minute/rate for each
-// call; since most rates do not divide a minute, the sum drifts. Here that time is the expression
-// since + calls × minute/rate, computed when it is needed. The zero bucket is full.
-type bucket struct {
-	since time.Duration
-	calls int64
+// Hold is what a call holds of the limits on what is in flight. The zero Hold holds nothing.
+type Hold struct {
+	limiter *Limiter
+	first   [2]*usage
+	count   int
+	rest    []*usage
 }
 
-// rate is the calls per minute.
-type rate int64
-
-// maxRate is beyond what a process can serve, and small enough for times to be computed exactly.
-const maxRate = 100_000_000
-
-// refillTime is how long a bucket takes to gain n calls, rounded up to the nanosecond.
-func (r rate) refillTime(n int64) time.Duration {
-	minutes, rest := n/int64(r), n%int64(r)
-	return time.Duration(minutes)*time.Minute +
-		time.Duration((rest*int64(time.Minute)+int64(r)-1)/int64(r))
-}
-
-// isFull says whether the bucket has all its calls, and so can be removed.
-func (r rate) isFull(b bucket, now time.Duration) bool {
-	return now >= b.since+r.refillTime(b.calls)
-}
-
-// takeCall takes a call, or says how long it will take to have one.
-func (r rate) takeCall(b *bucket, now time.Duration) (wait time.Duration, ok bool) {
-	if r.isFull(*b, now) {
-		*b = bucket{since: now}
+func (h *Hold) add(u *usage) {
+	if h.count < len(h.first) {
+		h.first[h.count] = u
+		h.count++
+		return
 	}
-	// The first calls come out of the full bucket; the one after them needs one to be refilled.
-	if refilled := b.calls + 1 - int64(r); refilled > 0 {
-		if wait := b.since + r.refillTime(refilled) - now; wait > 0 {
-			return wait, false
-		}
-	}
-	b.calls++
-	// As many calls as a whole minute has become a minute, which keeps the numbers small.
-	if b.calls == 2*int64(r) {
-		b.since += time.Minute
-		b.calls -= int64(r)
-	}
-	return 0, true
+	h.rest = append(h.rest, u)
 }
 
-// Slots bounds how much is in flight at once, in all and for one caller. The zero Slots is ready
-// for use.
-type Slots struct {
-	mu       sync.Mutex
-	inFlight int
-	byCaller map[string]int // without callers that have nothing in flight
-}
-
-// Acquire takes one of total slots for a caller, who may have three quarters of them. release gives
-// the slot back; it is nil when there is none.
-func (s *Slots) Acquire(caller string, total int) (release func()) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.inFlight >= total || s.byCaller[caller] >= max(1, total-total/4) {
-		return nil
+// Release gives back what the call holds. A second call does nothing.
+func (h *Hold) Release() {
+	if h.count == 0 {
+		return
 	}
-	if s.byCaller == nil {
-		s.byCaller = map[string]int{}
+	h.limiter.mu.Lock()
+	defer h.limiter.mu.Unlock()
+	for _, u := range h.first[:h.count] {
+		u.inFlight--
 	}
-	s.inFlight++
-	s.byCaller[caller]++
-	return sync.OnceFunc(func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.inFlight--
-		if s.byCaller[caller]--; s.byCaller[caller] == 0 {
-			delete(s.byCaller, caller)
-		}
-	})
+	for _, u := range h.rest {
+		u.inFlight--
+	}
+	h.count, h.rest = 0, nil
 }

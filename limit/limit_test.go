@@ -21,6 +21,15 @@ func (c *clock) now() time.Time         { return c.t }
 func (c *clock) pass(d time.Duration)   { c.t = c.t.Add(d) }
 func (c *clock) limiter(n int) *Limiter { return New(Config{PerMinute: n}, c.now) }
 
+// take takes a call of a subject.
+func take(l *Limiter, subject string) (wait time.Duration, ok bool) {
+	err := l.Admit(Caller{Tenant: "default", Subject: subject})
+	return fault.RetryAfterOf(err), err == nil
+}
+
+// keys are the buckets of the first limit.
+func (l *Limiter) keys() map[Caller]*usage { return l.rules.Load().all[0].keys }
+
 // A9: rate_limit_per_minute calls at once, then one every minute/limit.
 func TestTakeA9(t *testing.T) {
 	c := newClock()
@@ -42,7 +51,7 @@ func TestTakeA9(t *testing.T) {
 		{time.Hour, "a", 0}, {0, "a", 0}, {0, "a", 0}, {0, "a", 20 * time.Second}, // no more than a minute's calls are saved up
 	} {
 		c.pass(step.pass)
-		if wait, ok := l.Take(step.key); wait != step.wait || ok != (step.wait == 0) {
+		if wait, ok := take(l, step.key); wait != step.wait || ok != (step.wait == 0) {
 			t.Fatalf("step %d: wait %v, %v, want %v", i, wait, ok, step.wait)
 		}
 	}
@@ -53,8 +62,8 @@ func TestUnlimitedA9(t *testing.T) {
 	for _, n := range []int{0, -1} {
 		l := New(Config{PerMinute: n}, nil)
 		for i := range 1000 {
-			if wait, ok := l.Take(fmt.Sprint(i)); wait != 0 || !ok || l.keys != nil {
-				t.Fatalf("%v, %v, %d keys", wait, ok, len(l.keys))
+			if wait, ok := take(l, fmt.Sprint(i)); wait != 0 || !ok || len(l.rules.Load().all) != 0 {
+				t.Fatalf("%v, %v", wait, ok)
 			}
 		}
 	}
@@ -101,7 +110,7 @@ func TestModelA9(t *testing.T) {
 			for range rapid.SampledFrom([]int{1, 2, n, n + 1}).Draw(t, "calls") {
 				wantWait, wantOK := m.take(c.t)
 				var ok bool
-				if wait, ok = l.Take(key); wait != wantWait || ok != wantOK {
+				if wait, ok = take(l, key); wait != wantWait || ok != wantOK {
 					t.Fatalf("%q at %v: wait %v, %v; the model says %v, %v", key, c.t, wait, ok, wantWait, wantOK)
 				}
 			}
@@ -117,7 +126,7 @@ func TestNoDriftA9(t *testing.T) {
 		l := c.limiter(n)
 		admitted := 0
 		for end := c.t.Add(100 * time.Minute); ; {
-			wait, ok := l.Take("a")
+			wait, ok := take(l, "a")
 			if ok {
 				admitted++
 				continue
@@ -139,12 +148,12 @@ func TestRefill(t *testing.T) {
 		n := rapid.OneOf(rapid.Int64Range(0, 2*r), rapid.Just(2*r-1)).Draw(t, "calls")
 		want := new(big.Int).Mul(big.NewInt(n), big.NewInt(int64(time.Minute)))
 		want.Add(want, big.NewInt(r-1)).Div(want, big.NewInt(r))
-		if got := rate(r).refillTime(n); big.NewInt(int64(got)).Cmp(want) != 0 {
+		if got := (rate{r, time.Minute, r}).refillTime(n); big.NewInt(int64(got)).Cmp(want) != 0 {
 			t.Fatalf("%d calls at %d a minute: %d, want %d", n, r, got, want)
 		}
 	})
-	if l := newClock().limiter(1 << 60); l.rate != maxRate {
-		t.Errorf("rate %d", l.rate)
+	if r := newClock().limiter(1 << 60).rules.Load().all[0].rate; r.calls != maxRate {
+		t.Errorf("rate %d", r.calls)
 	}
 }
 
@@ -153,15 +162,15 @@ func TestFloodA9(t *testing.T) {
 	c := newClock()
 	l := c.limiter(2)
 	for range 2 {
-		l.Take("limited")
+		take(l, "limited")
 	}
 	flood := func(n int) (admitted int) {
 		for i := range n {
-			if _, ok := l.Take(fmt.Sprint(c.t.UnixNano(), i)); ok {
+			if _, ok := take(l, fmt.Sprint(c.t.UnixNano(), i)); ok {
 				admitted++
 			}
-			if len(l.keys) > maxKeys {
-				t.Fatalf("%d keys", len(l.keys))
+			if len(l.keys()) > maxKeys {
+				t.Fatalf("%d keys", len(l.keys()))
 			}
 		}
 		return admitted
@@ -170,7 +179,7 @@ func TestFloodA9(t *testing.T) {
 	if got := flood(2 * maxKeys); got != maxKeys-1+2 {
 		t.Errorf("%d of the flood admitted", got)
 	}
-	if wait, ok := l.Take("limited"); ok || wait != 30*time.Second {
+	if wait, ok := take(l, "limited"); ok || wait != 30*time.Second {
 		t.Errorf("wait %v, %v", wait, ok)
 	}
 	c.pass(30 * time.Second) // the flood's buckets are full again, and give way
@@ -178,7 +187,7 @@ func TestFloodA9(t *testing.T) {
 		t.Errorf("%d of the second flood admitted", got)
 	}
 	for _, want := range []bool{true, false} {
-		if _, ok := l.Take("limited"); ok != want {
+		if _, ok := take(l, "limited"); ok != want {
 			t.Errorf("admitted %v, want %v", ok, want)
 		}
 	}
@@ -192,7 +201,7 @@ func TestConcurrent(t *testing.T) {
 	for range 8 {
 		wg.Go(func() {
 			for i := range 200 {
-				if _, ok := l.Take(fmt.Sprint(i % 2)); ok {
+				if _, ok := take(l, fmt.Sprint(i%2)); ok {
 					admitted.Add(1)
 				}
 			}
@@ -207,13 +216,13 @@ func BenchmarkTake(b *testing.B) {
 	l := New(Config{PerMinute: 1_000_000}, time.Now)
 	b.Run("alone", func(b *testing.B) {
 		for b.Loop() {
-			l.Take("key")
+			take(l, "key")
 		}
 	})
 	b.Run("parallel", func(b *testing.B) {
 		b.RunParallel(func(pb *testing.PB) {
 			for pb.Next() {
-				l.Take("key")
+				take(l, "key")
 			}
 		})
 	})
@@ -221,11 +230,11 @@ func BenchmarkTake(b *testing.B) {
 	names := make([]string, 2*maxKeys)
 	for i := range names {
 		names[i] = fmt.Sprint(i)
-		full.Take(names[i])
+		take(full, names[i])
 	}
 	b.Run("flood", func(b *testing.B) {
 		for i := 0; b.Loop(); i++ {
-			full.Take(names[i%len(names)])
+			take(full, names[i%len(names)])
 		}
 	})
 }
@@ -234,22 +243,22 @@ func BenchmarkTake(b *testing.B) {
 func TestApplyA9(t *testing.T) {
 	now := time.Unix(0, 0)
 	l := New(Config{PerMinute: 1}, func() time.Time { return now })
-	if l.Admit("a") != nil || l.Admit("a") == nil {
+	if l.Admit(Caller{Subject: "a"}) != nil || l.Admit(Caller{Subject: "a"}) == nil {
 		t.Fatal("one call a minute")
 	}
 	l.Apply(Config{PerMinute: 1})
-	if err := l.Admit("a"); fault.KindOf(err) != fault.RateLimited || err.Error() == "" {
+	if err := l.Admit(Caller{Subject: "a"}); fault.KindOf(err) != fault.RateLimited || err.Error() == "" {
 		t.Errorf("the same limit gave a call back: %v", err)
 	}
 	now = now.Add(time.Second)
 	l.Apply(Config{PerMinute: 2})
 	for call, want := range []bool{true, true, false} {
-		if got := l.Admit("a") == nil; got != want {
+		if got := l.Admit(Caller{Subject: "a"}) == nil; got != want {
 			t.Errorf("two calls a minute: call %d is admitted: %t", call, got)
 		}
 	}
 	l.Apply(Config{})
-	if l.Admit("a") != nil || (*Limiter)(nil).Admit("a") != nil {
+	if l.Admit(Caller{Subject: "a"}) != nil || (*Limiter)(nil).Admit(Caller{}) != nil {
 		t.Error("no limit")
 	}
 }
