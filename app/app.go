@@ -23,6 +23,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ctxgate/ctxgate/audit"
 	"github.com/ctxgate/ctxgate/auth"
 	"github.com/ctxgate/ctxgate/chat"
 	"github.com/ctxgate/ctxgate/chat/masking"
@@ -55,6 +56,7 @@ type App struct {
 	// Built by openShared.
 	budget    *membudget.Budget
 	storage   *Storage
+	audit     *audit.Log
 	transport *http.Transport
 	limiter   *limit.Limiter // of all endpoints
 	gate      *gate.Gate     // of the configuration in force
@@ -89,6 +91,7 @@ type Options struct {
 	ClientToken secret.Text   // the token in the environment of ctxgate stdio, used for requests without one
 	Source      *ConfigSource // where new configurations come from; nil for none
 	Socket      *Socket       // opens the gateway's socket; nil for none
+	Stdout      io.Writer     // for audit.path = "-"; nil where this process uses its stdout for something else
 	LogWriter   io.Writer     // the log's destination after a reload that changes logging; nil: the log never changes
 }
 
@@ -172,6 +175,7 @@ func checkClientToken(cfg config.Config, opts Options) error {
 func ProbeServers(ctx context.Context, cfg config.Config, opts Options, watch hub.ProbeWatcher) ([]string, error) {
 	a := &App{cfg: cfg, opts: opts}
 	a.cfg.State.Driver = "memory" // nothing is stored
+	a.cfg.Audit.Path = ""         // and no client calls
 	if err := a.build(ctx, false); err != nil {
 		return nil, errors.Join(err, a.release())
 	}
@@ -193,6 +197,12 @@ func (a *App) openShared(ctx context.Context) error {
 	sweepCtx, stopSweep := context.WithCancel(context.WithoutCancel(ctx))
 	a.onRelease(func() error { stopSweep(); return nil })
 	go a.storage.Store.Run(sweepCtx)
+
+	// The audit log. What is released before it is recorded.
+	if a.audit, err = audit.Open(a.cfg.Audit, a.auditOptions()); err != nil {
+		return err
+	}
+	a.onRelease(a.audit.Close)
 
 	// The connection pool to servers and providers.
 	a.transport = upstream.NewTransport()
@@ -232,6 +242,11 @@ func (a *App) build(ctx context.Context, singleClient bool) error {
 	a.metrics.RegisterMemory(func() meter.MemoryStats {
 		held := a.budget.Stats()
 		return meter.MemoryStats{Budget: held.Total, Held: held.Held, Refused: held.Refused}
+	})
+
+	a.metrics.RegisterAudit(func() meter.AuditStats {
+		s := a.audit.Stats()
+		return meter.AuditStats{Lines: s.Written, Dropped: s.Dropped, Failing: s.Failing}
 	})
 
 	a.keepDay(ctx)

@@ -113,6 +113,7 @@ type reloadPart struct {
 func (a *App) reloadParts() []reloadPart {
 	return []reloadPart{
 		{"access", a.applyGate},
+		{"audit", a.applyAudit},
 		{"admin", a.applyAdmin},
 		{"servers", a.applyHub},
 		{"providers", a.applyChat},

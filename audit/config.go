@@ -1,7 +1,6 @@
 package audit
 
 import (
-	"errors"
 	"strings"
 
 	"github.com/ctxgate/ctxgate/internal/unit"
@@ -18,10 +17,10 @@ type Config struct {
 
 	// A file is rotated before it would be larger than this; a size. A rotated file has the number of its first line
 	// as its suffix. Default 64MiB. At least 64KiB.
-	MaxSize unit.Bytes `key:"max_size"`
+	MaxSize unit.Bytes `key:"max_size" min:"64KiB"`
 
 	// How many rotated files are kept; older ones are removed. Default 10. With 0, all are kept.
-	Keep int `key:"keep"`
+	Keep int `key:"keep" min:"0"`
 
 	// When the file is forced to disk: "always" (after each write), "interval" (every second) or "none" (the operating
 	// system decides). It matters only when the machine stops, not when ctxgate does. Default "interval".
@@ -51,18 +50,6 @@ const (
 // Default is the configuration of an empty file.
 func Default() Config {
 	return Config{MaxSize: 64 << 20, Keep: 10, Sync: SyncInterval, OnFailure: Continue}
-}
-
-// Validate lists every problem; each text begins with the key it is about.
-func (c Config) Validate() []error {
-	var problems []error
-	if c.MaxSize < minFileSize {
-		problems = append(problems, errors.New("max_size: must be at least 64KiB"))
-	}
-	if c.Keep < 0 {
-		problems = append(problems, errors.New("keep: must not be negative"))
-	}
-	return problems
 }
 
 // IsFile says that the path is the path of a file.

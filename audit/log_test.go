@@ -363,13 +363,7 @@ func TestRepeatedFailuresAreCounted(t *testing.T) {
 	}
 }
 
-func TestValidate(t *testing.T) {
-	if problems := Default().Validate(); len(problems) > 0 {
-		t.Error(problems)
-	}
-	if problems := (Config{MaxSize: minFileSize - 1, Keep: -1}).Validate(); len(problems) != 2 {
-		t.Error(problems)
-	}
+func TestIsFile(t *testing.T) {
 	for path, want := range map[string]bool{"": false, "-": false, "syslog:": false, "syslog:/dev/log": false, "audit.log": true} {
 		if got := (Config{Path: path}).IsFile(); got != want {
 			t.Errorf("%q: %v", path, got)

@@ -19,6 +19,7 @@ import (
 
 	"github.com/ctxgate/ctxgate/access"
 	"github.com/ctxgate/ctxgate/admin"
+	"github.com/ctxgate/ctxgate/audit"
 	"github.com/ctxgate/ctxgate/auth"
 	"github.com/ctxgate/ctxgate/chat"
 	"github.com/ctxgate/ctxgate/daemon"
@@ -89,6 +90,9 @@ type Config struct {
 	// The line pruner.
 	Pruner prunerd.Config `key:"mcp_pruner"`
 
+	// The log of decisions.
+	Audit audit.Config `key:"audit"`
+
 	// The admin listener.
 	Admin admin.Config `key:"admin"`
 
@@ -120,6 +124,7 @@ func Default() Config {
 		Recall:     recall.Default(),
 		State:      state.Default(),
 		Pruner:     prunerd.Default(),
+		Audit:      audit.Default(),
 		Admin:      admin.Default(),
 		Background: daemon.Default(),
 		Chat:       chat.Default(),

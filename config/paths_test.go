@@ -34,6 +34,9 @@ token = "file:~/key"
 [state]
 path = "store/x.db"
 
+[audit]
+path = "logs/audit.log"
+
 [[servers]]
 id = "a"
 command = ["./bin/server", "~/docs", "~", "$HOME", "${HOME}/x", "--dir=~/y", "--root=$HOME/z", "-v", "$HOME/w:/w", "docs", "~other/x", "a~/b", "$HOMEPATH/x", "${file:key}"]
@@ -69,6 +72,7 @@ headers = { Authorization = "Bearer file:$HOME/key" }
 		"auth_token":      {loaded.Auth.Token.Reveal(), "content of key"},
 		"admin.token":     {loaded.Admin.Token.Reveal(), "content of home/key"},
 		"state.path":      {loaded.State.Path, at("store", "x.db")},
+		"audit.path":      {loaded.Audit.Path, at("logs", "audit.log")},
 		"cwd":             {s[0].Cwd, at("work")},
 		"cwd of b":        {s[1].Cwd, home},
 		"cwd of c":        {s[2].Cwd, ""},
@@ -105,6 +109,14 @@ func TestPathsOfTheEnvironment(t *testing.T) {
 	loaded, problems := Load(file, Env{"HOME=/home/u", "CTXGATE_STATE_PATH=data/y.db"})
 	if loaded.State.Path != "data/y.db" || len(problems) > 0 {
 		t.Errorf("got %q, %v", loaded.State.Path, problems)
+	}
+	for _, path := range []string{"-", "syslog:", "syslog:log.sock"} { // no files
+		if err := os.WriteFile(file, []byte("[audit]\npath = '"+path+"'\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if loaded, _ := Load(file, Env{"HOME=/home/u"}); loaded.Audit.Path != path {
+			t.Errorf("got %q, want %q", loaded.Audit.Path, path)
+		}
 	}
 	loaded, _ = Load("", Env{"CTXGATE_STATE_PATH=~/z.db"})
 	if loaded.State.Path != "~/z.db" {

@@ -103,6 +103,28 @@ func (m *Meter) RegisterMemory(ask func() MemoryStats) {
 		}, func() float64 { return float64(ask().Refused) }))
 }
 
+// AuditStats is the state of the audit log at the time of a scrape.
+type AuditStats struct {
+	Lines, Dropped int64
+	Failing        bool
+}
+
+// RegisterAudit adds the metrics of the audit log. ask is called at each scrape.
+func (m *Meter) RegisterAudit(ask func() AuditStats) {
+	counter := func(name, help string, value func(AuditStats) int64) prometheus.Collector {
+		return prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help}, func() float64 { return float64(value(ask())) })
+	}
+	m.registry.MustRegister(
+		counter("ctxgate_audit_lines_total", "Lines written to the audit log.", func(now AuditStats) int64 { return now.Lines }),
+		counter("ctxgate_audit_dropped_total", "Decisions that could not be written to the audit log. Must stay 0.", func(now AuditStats) int64 { return now.Dropped }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "ctxgate_audit_failing", Help: "1 while the audit log cannot be written."}, func() float64 {
+			if ask().Failing {
+				return 1
+			}
+			return 0
+		}))
+}
+
 // CountRestart counts a lost connection.
 func (m *Meter) CountRestart(server string) { m.restarts.WithLabelValues(server).Inc() }
 

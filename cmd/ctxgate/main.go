@@ -29,6 +29,7 @@ const (
 	exitUsage      = 2 // wrong command line
 	exitNotRunning = 3 // status: no gateway runs
 	exitUnknown    = 4 // recover: the id is unknown or has expired
+	exitTampered   = 5 // audit verify: the log was changed or is not complete
 )
 
 // exitError carries an exit code out of a subcommand.
@@ -111,7 +112,8 @@ The config file is the one given with --config, else $CTXGATE_CONFIG, else
 ./ctxgate.toml, else ctxgate/ctxgate.toml in your config directory.
 
 Exit codes: 0 success; 1 an error, described on stderr; 2 wrong command line;
-3 (status) no gateway runs; 4 (recover) the id is unknown or has expired.`,
+3 (status) no gateway runs; 4 (recover) the id is unknown or has expired;
+5 (audit verify) the log was changed, or lines are missing.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -125,7 +127,7 @@ Exit codes: 0 success; 1 an error, described on stderr; 2 wrong command line;
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return &exitError{exitUsage, suggestFlag(cmd, err)} })
 	cmd.Version = version() // makes --version work
 	cmd.SetVersionTemplate(versionLine())
-	cmd.AddCommand(serveCommand(), stdioCommand(), stopCommand(), logsCommand(), prunerCommand(), pruneCommand(), checkCommand(), recoverCommand(), statusCommand(), versionCommand())
+	cmd.AddCommand(serveCommand(), stdioCommand(), stopCommand(), logsCommand(), prunerCommand(), pruneCommand(), checkCommand(), recoverCommand(), statusCommand(), auditCommand(), versionCommand())
 	cmd.AddCommand(runAgentCommand(), initCommand(), addCommand(), removeCommand())
 	for _, c := range append(cmd.Commands(), cmd) {
 		c.Args = withUsageExit(c.Args)

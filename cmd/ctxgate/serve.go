@@ -63,6 +63,7 @@ ctxgate replaces it.`,
 		loaded.Memory.SetRuntimeLimit()
 		ctx := cmd.Context()
 		opts := appOptions()
+		opts.Stdout = os.Stdout
 		release := openSocket(ctx, &opts, loaded.File.Path)
 		stop := watchConfig(&opts, loaded)
 		defer stop()
