@@ -286,7 +286,7 @@ func (a *App) build(ctx context.Context, singleClient bool) error {
 // mayRead reports whether a caller may read back originals of an origin: whether it may call that origin
 // now. The endpoints of single servers do not ask; they only see what their server sent.
 func (a *App) mayRead(c auth.Caller, o recall.Origin) bool {
-	return a.hub.CanRead(c, o) || a.chat.KnowsOrigin(c, o)
+	return a.hub.CanRead(c, o) || a.chat.CanRead(c, o)
 }
 
 func (a *App) hubSettings(cfg config.Config) hub.Settings {
@@ -299,7 +299,7 @@ func (a *App) chatSettings(cfg config.Config) chat.Settings {
 
 // builtinPruner presents the pruner as one of the hub's servers.
 func builtinPruner(s *prunerd.Server) hub.Builtin {
-	return hub.Builtin{ID: "pruner", Tools: s.Tools, Call: func(ctx context.Context, tenant, name string, args []byte) ([]byte, error) {
+	return hub.Builtin{ID: prunerd.ServerID, Tools: s.Tools, Call: func(ctx context.Context, tenant, name string, args []byte) ([]byte, error) {
 		result, err := s.Call(ctx, tenant, name, args)
 		var rpcErr *prunerd.Error
 		if errors.As(err, &rpcErr) {

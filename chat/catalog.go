@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ctxgate/ctxgate/access"
 	"github.com/ctxgate/ctxgate/auth"
 	"github.com/ctxgate/ctxgate/fault"
 	"github.com/ctxgate/ctxgate/front"
@@ -61,7 +62,7 @@ func (px *Proxy) serveModels(p *activeConfig, show func(*http.Request, []llm.Mod
 		var body []byte
 		if err == nil {
 			defer leave()
-			body, err = show(r, p.listModels(r))
+			body, err = show(r, p.listModels(r, who))
 		}
 		if err != nil {
 			px.wires.refuse(w, r, err)
@@ -76,7 +77,7 @@ func (px *Proxy) serveModels(p *activeConfig, show func(*http.Request, []llm.Mod
 
 // listModels merges the model lists of the providers of the client's API. A provider that cannot list its
 // models contributes those of its configuration.
-func (p *activeConfig) listModels(r *http.Request) []llm.Model {
+func (p *activeConfig) listModels(r *http.Request, who auth.Caller) []llm.Model {
 	kind := APIKind(p.wires.vendorOf(r).Kind())
 	candidates := slices.DeleteFunc(slices.Clone(p.providers), func(one *provider) bool {
 		return one.Kind != kind || one.servesOnlyPaths()
@@ -99,15 +100,18 @@ func (p *activeConfig) listModels(r *http.Request) []llm.Model {
 		}
 	}
 	wg.Wait()
-	return p.mergeModels(candidates, lists)
+	return p.mergeModels(who, candidates, lists)
 }
 
 // mergeModels joins the lists. A model is listed only for the provider that would serve a request for it.
-func (p *activeConfig) mergeModels(candidates []*provider, lists [][]llm.Model) []llm.Model {
+func (p *activeConfig) mergeModels(who auth.Caller, candidates []*provider, lists [][]llm.Model) []llm.Model {
 	var all []llm.Model
 	seen := map[string]bool{}
 	for i, one := range candidates {
 		for _, m := range append(lists[i], one.configuredModels()...) {
+			if !p.Gate.MayList(who, access.Target{Method: access.MethodModel, Model: m.ID}) {
+				continue
+			}
 			if server, err := p.findProvider(one.Kind, m.ID); err == nil && server == one && !seen[m.ID] {
 				seen[m.ID] = true
 				all = append(all, m)

@@ -104,7 +104,7 @@ func TestKnowsOriginOfConfiguredProviders(t *testing.T) {
 		{Server: "p", Tool: "read"}:                            false,
 		{}:                                                     false,
 	} {
-		if got := d.KnowsOrigin(auth.LocalCaller(), o); got != want {
+		if got := d.CanRead(auth.LocalCaller(), o); got != want {
 			t.Errorf("%+v: %v", o, got)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ctxgate/ctxgate/access"
 	"github.com/ctxgate/ctxgate/fault"
 	"github.com/ctxgate/ctxgate/front"
 	"github.com/ctxgate/ctxgate/internal/glob"
@@ -85,6 +86,11 @@ func (px *Proxy) passThrough(w http.ResponseWriter, r *http.Request, c *call) (s
 			return "", err
 		}
 	}
+	pass, err := c.authorize(ctx, access.Target{Method: access.MethodModelPath, Model: c.model, Resource: r.URL.Path})
+	if err != nil {
+		return "", err
+	}
+	defer pass.Done()
 	c.candidates = []*provider{c.routed} // no fallbacks: another provider has other files and other embeddings
 	if c.body == nil && r.ContentLength != 0 {
 		if values := r.Header["Content-Encoding"]; values != nil {

@@ -239,8 +239,12 @@ var errManyCalls error = fault.New(fault.BadParams, "too many calls at once; at 
 // lastAnswerNote tells the model not to make a call that would not be answered.
 const lastAnswerNote = "\n[You have read back as often as you can before you answer: go on with what you know.]"
 
-// KnowsOrigin reports whether the origin is a provider that is configured now.
-func (px *Proxy) KnowsOrigin(_ auth.Caller, o recall.Origin) bool {
+// CanRead reports whether a caller may read back what came from an origin: a provider that is configured now, in
+// requests of the caller itself where the access rules tell callers apart.
+func (px *Proxy) CanRead(c auth.Caller, o recall.Origin) bool {
+	if scope := px.active.Load().Gate.SubjectScope(c); scope != "" && scope != o.Scope {
+		return false
+	}
 	return slices.ContainsFunc(px.active.Load().providers, func(p *provider) bool { return masking.ProviderOrigin(p.Name) == o.Server })
 }
 
@@ -251,7 +255,7 @@ func (px *Proxy) recoverText(ctx context.Context, who auth.Caller, args []byte, 
 	}
 	may := px.deps.MayRead
 	if may == nil {
-		may = px.KnowsOrigin
+		may = px.CanRead
 	}
 	text, err := px.deps.Recall.RecoverText(ctx, who.Tenant(), request, func(o recall.Origin) bool { return may(who, o) }, max(chars, 1))
 	if err == nil {

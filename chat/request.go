@@ -9,6 +9,7 @@ import (
 	"runtime/debug"
 	"time"
 
+	"github.com/ctxgate/ctxgate/access"
 	"github.com/ctxgate/ctxgate/auth"
 	"github.com/ctxgate/ctxgate/chat/masking"
 	"github.com/ctxgate/ctxgate/fault"
@@ -99,6 +100,11 @@ func (px *Proxy) serveRequest(w http.ResponseWriter, r *http.Request, c *call) (
 	if err := px.readRequest(w, r, c); err != nil {
 		return "", err
 	}
+	pass, err := c.authorize(ctx, access.Target{Method: access.MethodModel, Model: c.model})
+	if err != nil {
+		return "", err
+	}
+	defer pass.Done()
 	if c.Conversation {
 		c.readback = px.offerTool(ctx, c)
 		if err := px.shrinkBody(ctx, c); err != nil {
@@ -140,7 +146,7 @@ func (px *Proxy) shrinkBody(ctx context.Context, c *call) (err error) {
 	}
 	price := px.pricesFor(ctx, to, c.model)
 	c.edits, c.shrunk = px.runShrinker(ctx, masking.Request{
-		Tenant: c.caller.Tenant(), Codec: c.codec, Model: c.model, Provider: to.Name,
+		Tenant: c.caller.Tenant(), Scope: c.plan.Gate.SubjectScope(c.caller), Codec: c.codec, Model: c.model, Provider: to.Name,
 		Policy: c.plan.Chat.ObservationMasking.Schema1, NewResults: c.plan.Chat.ObservationMasking.NewResults, CachePrices: price.cache, Price: price.price,
 		Body: c.body, Dialogue: dialogue,
 	}, c.plan.conversations)

@@ -3,11 +3,14 @@ package chat
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"errors"
 	"slices"
 	"strconv"
 
+	"github.com/ctxgate/ctxgate/access"
 	"github.com/ctxgate/ctxgate/fault"
+	"github.com/ctxgate/ctxgate/gate"
 	"github.com/ctxgate/ctxgate/history"
 	"github.com/ctxgate/ctxgate/internal/glob"
 	"github.com/ctxgate/ctxgate/jsonscan"
@@ -105,8 +108,27 @@ func (p *activeConfig) findProvider(kind APIKind, model string) (*provider, erro
 	case model == "":
 		return nil, fault.New(fault.BadParams, "the request names no model, and no provider is there for every model")
 	}
-	return nil, fault.New(fault.UnknownHandle, "no provider of kind "+string(kind)+" serves the model "+strconv.Quote(fault.Clip(model)))
+	return nil, unknownModel(kind, model)
 }
+
+func unknownModel(kind APIKind, model string) error {
+	return fault.New(fault.UnknownHandle, "no provider of kind "+string(kind)+" serves the model "+strconv.Quote(fault.Clip(model)))
+}
+
+// authorize decides whether the caller may use what its request is for. If not, there is no such model or path. The pass
+// must be ended.
+func (c *call) authorize(ctx context.Context, t access.Target) (*gate.Pass, error) {
+	pass, err := c.plan.Gate.Enter(ctx, c.caller, t)
+	switch {
+	case !errors.Is(err, gate.ErrDenied):
+		return pass, err
+	case t.Model != "":
+		return nil, unknownModel(c.routed.Kind, t.Model)
+	}
+	return nil, errNoPath
+}
+
+var errNoPath = fault.New(fault.NotFound, "there is nothing at this path")
 
 // servesOnlyPaths says whether a provider serves the paths of its configuration and no models.
 func (p *provider) servesOnlyPaths() bool { return len(p.Models) == 0 && len(p.Paths) > 0 }

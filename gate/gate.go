@@ -11,6 +11,8 @@ package gate
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"sync/atomic"
 
 	"github.com/ctxgate/ctxgate/access"
@@ -95,6 +97,16 @@ func (g *Gate) MayUseServer(c auth.Caller, server string) bool {
 func (g *Gate) MayRead(c auth.Caller, t access.Target, scope string) bool {
 	g.decisions.Add(1)
 	return g.rules.MayRead(c, t, scope)
+}
+
+// SubjectScope is the scope of originals that only their own caller may read back, where the rules tell callers apart;
+// otherwise it is empty.
+func (g *Gate) SubjectScope(c auth.Caller) string {
+	if !g.FiltersLists() {
+		return ""
+	}
+	sum := sha256.Sum256([]byte("subject\x00" + c.Key()))
+	return hex.EncodeToString(sum[:16])
 }
 
 // Decisions is how many requests for a target were decided.

@@ -71,7 +71,7 @@ func (s *Server) serveRPC(w http.ResponseWriter, r *http.Request, d Endpoint) er
 		w.WriteHeader(http.StatusAccepted)
 		return nil
 	}
-	result, err := s.dispatch(r.Context(), who.Tenant(), req, params)
+	result, err := s.serveAuthorized(r.Context(), d.Gate, who, req, params)
 	var rpcErr *Error
 	switch {
 	case errors.As(err, &rpcErr):

@@ -1,16 +1,25 @@
 package prunerd
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
+	"github.com/ctxgate/ctxgate/access"
+	"github.com/ctxgate/ctxgate/auth"
 	"github.com/ctxgate/ctxgate/fault"
+	"github.com/ctxgate/ctxgate/gate"
 	"github.com/ctxgate/ctxgate/jsonscan"
 	"github.com/ctxgate/ctxgate/mcp"
 	"github.com/ctxgate/ctxgate/rpc"
 )
+
+// ServerID is the id of the pruner among the servers.
+const ServerID = "pruner"
 
 // serverName is the specification's name of the pruner.
 const serverName = "mcp-pruner"
@@ -19,14 +28,37 @@ const serverName = "mcp-pruner"
 const methodHealth = "health"
 
 // dispatch answers a request by its method (P1).
+// serveAuthorized answers a message of a caller that may use what it names. A tool that it may not use is unknown.
+func (s *Server) serveAuthorized(ctx context.Context, g *gate.Gate, who auth.Caller, req rpc.Request, params mcp.Params) ([]byte, error) {
+	switch req.Method {
+	case mcp.ToolsList:
+		return s.toolsList(func(tool string) bool { return g.MayList(who, targetOf(tool, nil)) }), nil
+	case mcp.ToolsCall, methodHealth:
+		tool := cmp.Or(params.Text("name"), req.Method)
+		args, _ := params.Get("arguments")
+		pass, err := g.Enter(ctx, who, targetOf(tool, args))
+		if errors.Is(err, gate.ErrDenied) {
+			return nil, unknownTool(tool)
+		}
+		if err != nil {
+			return nil, err
+		}
+		defer pass.Done()
+	}
+	return s.dispatch(ctx, who.Tenant(), req, params)
+}
+
+// targetOf is a tool of the pruner, as the access rules name it.
+func targetOf(tool string, args []byte) access.Target {
+	return access.Target{Method: mcp.ToolsCall, Server: ServerID, Tool: tool, Arguments: args}
+}
+
 func (s *Server) dispatch(ctx context.Context, tenant string, req rpc.Request, params mcp.Params) ([]byte, error) {
 	switch req.Method {
 	case mcp.Initialize:
 		return s.initializeResult(params.Text("protocolVersion")), nil
 	case mcp.Ping:
 		return []byte("{}"), nil
-	case mcp.ToolsList:
-		return s.toolsList(), nil
 	case mcp.ToolsCall:
 		return s.callTool(ctx, tenant, params)
 	case mcp.ResourcesList:
@@ -56,8 +88,11 @@ func (s *Server) initializeResult(asked string) []byte {
 	return w.b
 }
 
-func (s *Server) toolsList() []byte {
-	tools := s.Tools()
+func (s *Server) toolsList(mayList func(tool string) bool) []byte {
+	tools := slices.DeleteFunc(s.Tools(), func(raw []byte) bool {
+		fields, err := jsonscan.FieldsOf(raw)
+		return err != nil || !mayList(fields.Text("name"))
+	})
 	var w jsonWriter
 	w.beginObject()
 	w.arrayMember("tools", len(tools), func(i int) { w.b = append(w.b, tools[i]...) })

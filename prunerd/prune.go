@@ -18,7 +18,7 @@ import (
 
 // Origin is the origin of texts that the pruner stores. A configured server of the id "pruner" has
 // another.
-var Origin = recall.Origin{Server: recall.BuiltinOrigin("pruner"), Tool: toolPrune}
+var Origin = recall.Origin{Server: recall.BuiltinOrigin(ServerID), Tool: toolPrune}
 
 // job is one call of prune_text.
 type job struct {

@@ -203,7 +203,7 @@ func (m *Masker) storeOriginals(ctx context.Context, o Request, dialogue *histor
 		if known := (recall.Receipt{ID: r.Stored.ID, ValidUntil: r.Stored.Until, Epoch: state.Epoch(r.Stored.Epoch)}); known.Valid(now, epoch) {
 			continue
 		}
-		t := recall.StoreRequest{Origin: recall.Origin{Server: origin, Tool: r.Name}, CallID: r.CallID}
+		t := recall.StoreRequest{Origin: recall.Origin{Server: origin, Tool: r.Name, Scope: o.Scope}, CallID: r.CallID}
 		for _, span := range r.Texts {
 			t.Raw = append(t.Raw, span.Of(o.Body))
 		}

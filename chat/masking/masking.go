@@ -22,6 +22,7 @@ import (
 // Request is a request to an LLM provider, before it is sent.
 type Request struct {
 	Tenant      string
+	Scope       string // of the originals: who may read them back
 	Codec       llm.Codec
 	Model       string
 	Provider    string

@@ -140,7 +140,7 @@ func (w *resultReducer) storeAndCut(ctx context.Context, o Request, dialogue *hi
 	}
 	requests := make([]recall.StoreRequest, len(reduced))
 	for i, t := range reduced {
-		requests[i].Origin = recall.Origin{Server: ProviderOrigin(o.Provider), Tool: dialogue.Results[t.result].Name}
+		requests[i].Origin = recall.Origin{Server: ProviderOrigin(o.Provider), Tool: dialogue.Results[t.result].Name, Scope: o.Scope}
 		requests[i].CallID = dialogue.Results[t.result].CallID
 		requests[i].Raw = [][]byte{t.text.Of(o.Body)}
 		requests[i].Replacement = func() []byte { return jsonscan.AppendSpliced(nil, t.text.Of(o.Body), t.edits) }
