@@ -120,6 +120,9 @@ func TestContentEncodings(t *testing.T) {
 
 // A decompression bomb is refused at the request limit or the memory budget, before it is buffered.
 func TestDecompressionBombs(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long, in one goroutine")
+	}
 	const decoded = 96 << 20
 	zeros := io.LimitReader(zeroReader{}, decoded)
 	var gz, zs bytes.Buffer

@@ -23,6 +23,9 @@ var modelPrices = []CachePrices{
 // H+1: with today's prices no conversation has cost more than 1.06 of what it would have cost without masking, at
 // whatever turn it ends, by the size of its requests and a cache that is read only where the provider's is.
 func TestHPlus1AutoIsBounded(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long, in one goroutine")
+	}
 	const maxWorst, conversations = 1.06, 60
 	for _, c := range modelPrices {
 		shape := openAIChat

@@ -22,6 +22,9 @@ import (
 // conversation grows, branches or shrinks and when its client moves marks, drops thinking or writes texts
 // differently.
 func TestI2CacheChangesNothing(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long, in one goroutine")
+	}
 	for _, shape := range shapes {
 		hits, requests := 0, 0
 		for seed := range uint64(8) {
@@ -280,6 +283,9 @@ func TestCacheOtherMembers(t *testing.T) {
 
 // I2: the same holds when calls share ids, results come late or without a call, and a client removes messages.
 func TestI2CacheOfOddMessages(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long, in one goroutine")
+	}
 	hits := 0
 	rapid.Check(t, func(t *rapid.T) {
 		messages := append([]object{{"role": "user", "content": strings.Repeat("go ", minCachedBytes/2)}}, rapid.SliceOfN(malformedMessage(), 20, 80).Draw(t, "messages")...)

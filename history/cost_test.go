@@ -172,6 +172,9 @@ func turnsOf(cuts []Cut) (out []int) {
 
 // Bill agrees with a byte-level cache: every request is rendered, masked and compared with the one before.
 func TestBillAgreesWithBytes(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long, in one goroutine")
+	}
 	for _, how := range advances {
 		full := agentTranscript(6)
 		full = slices.DeleteFunc(full, func(e event) bool { return e.model != "" }) // one request a turn

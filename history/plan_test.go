@@ -112,6 +112,9 @@ func uniqueIDs(full transcript) bool {
 
 // R23: 1,000 conversations in each of the shapes, sent turn by turn, keep their prefix between moves.
 func TestR23GrowingConversations(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long, in one goroutine")
+	}
 	for _, shape := range shapes {
 		t.Run(shape.Wire().Name, func(t *testing.T) {
 			t.Parallel()
@@ -155,6 +158,9 @@ func growConversation(t *testing.T, shape llm.Codec, seed uint64, marks bool) in
 // H+1: when a client moves its cache_control, drops thinking and writes strings as lists, nothing new is masked
 // at or before the last cache_control, and masked results stay masked.
 func TestHPlus1BreakpointsMove(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long, in one goroutine")
+	}
 	t.Parallel()
 	moves := 0
 	for seed := range uint64(300) {

@@ -126,6 +126,9 @@ func TestBreakpoint(t *testing.T) {
 
 // H+1: weights and prefix hashes do not change when clients move their marks.
 func TestPrefixIsStable(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long, in one goroutine")
+	}
 	for seed := range uint64(40) {
 		full := randomTranscript(seed, 10)
 		for _, shape := range shapes {

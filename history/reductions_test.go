@@ -68,6 +68,9 @@ func TestReductionsCountAsSent(t *testing.T) {
 
 // I4, H+1: with results reduced from the start, each request extends the one before except at a move.
 func TestReducedConversationsGrow(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long, in one goroutine")
+	}
 	moves := 0
 	for _, shape := range shapes {
 		for seed := range uint64(50) {

@@ -11,6 +11,9 @@ import (
 // Calls and results without ids are paired by name and order: the conversation reads as the one with ids, whose
 // ids are unique, also where reading resumes in the middle of it.
 func TestUnnamedCalls(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long, in one goroutine")
+	}
 	for seed := range uint64(60) {
 		full := randomTranscript(seed, 30)
 		number := 0

@@ -113,6 +113,9 @@ func TestLongReadSaysHowToContinue(t *testing.T) {
 
 // Hostile patterns take little time at the endpoint, too: the tests of recall try each on more texts.
 func TestHostilePatternsAtEndpoint(t *testing.T) { // not parallel: it measures the process
+	if testing.Short() {
+		t.Skip("long, in one goroutine")
+	}
 	raw, err := os.ReadFile("../recall/testdata/patterns.json")
 	if err != nil {
 		t.Fatal(err)

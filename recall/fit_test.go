@@ -156,6 +156,9 @@ func textBlocks(texts ...string) []byte {
 // The laws of a fit, for any texts and every kind of limit: never over the limit as the client counts; nothing lost, as
 // what the markers name joins to the original; the same bytes each time.
 func TestFitLaws(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long, in one goroutine")
+	}
 	r, _ := open(t, nil)
 	piece := rapid.SampledFrom([]string{
 		"a line of words\n", "\n", "é汉字😀 ", "\"quoted\" \\ and\ttabs ", "x", strings.Repeat("word ", 300), "\x01\x02", "👩\u200d👧", strings.Repeat("\n", 50),
@@ -236,6 +239,9 @@ func TestFitLeavesWhatFits(t *testing.T) {
 // The results of the field's reports: for every client of the table that has a limit, 350 KB, 40 KB and 12 KB, as one
 // text, as many and as structuredContent, are within what it passes on, with a marker or whole.
 func TestFitForEveryKnownClient(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long, in one goroutine")
+	}
 	r, _ := open(t, nil)
 	line := "2026-11-16T02:00:00Z INFO request 4711 took 12 ms \"GET /items?é=1\"\n"
 	for _, id := range clients.IDs() {

@@ -358,6 +358,9 @@ func TestPrunedWithinTheLimit(t *testing.T) {
 
 // The same for real texts, up to some megabytes: this repository's code and documents, and a log.
 func TestPrunedWithinTheLimitRealTexts(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long, in one goroutine")
+	}
 	r, _ := open(t, nil)
 	files, err := filepath.Glob("../*/*.go")
 	if err != nil {

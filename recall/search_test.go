@@ -90,6 +90,9 @@ func processorTime(t testing.TB) time.Duration {
 // No pattern takes more than 100 ms of processor time on any text. Each is answered or refused; a search
 // that did not reach the end says where to go on.
 func TestHostilePatternsTakeLittleTime(t *testing.T) { // not parallel: it measures the process
+	if testing.Short() {
+		t.Skip("long, in one goroutine")
+	}
 	patterns := hostilePatterns(t)
 	if len(patterns) < 50 {
 		t.Fatalf("%d patterns", len(patterns))
@@ -137,6 +140,9 @@ func TestHostilePatternsTakeLittleTime(t *testing.T) { // not parallel: it measu
 
 // A search ends as soon as its context does, in the middle of a line too.
 func TestHostilePatternsEndWithTheirContext(t *testing.T) { // not parallel: it measures the process
+	if testing.Short() {
+		t.Skip("long, in one goroutine")
+	}
 	r, _ := open(t, nil)
 	for name, text := range hostileTexts() {
 		id, err := r.StoreText(t.Context(), "t", text, Origin{})
