@@ -8,49 +8,49 @@ TOOL := go tool -modfile=tools/lint.mod
 FUZZTIME ?= 10s
 PRUNEBENCH ?= ../shared/prunebench
 
-.PHONY: help check test race nightly first-run fuzz fuzz-long e2e peers agents agents-ci agents-record agents-install agents-install-ci conformance chaos chaos-short bench bench-model bench-growing cachecost cachecost-short prunebench syntaxcheck docs build cross snapshot goreleaser lint style vuln drift cover
+.PHONY: help check test test-ci race nightly first-run fuzz fuzz-ci fuzz-long e2e peers agents agents-ci agents-record agents-install agents-install-ci conformance chaos chaos-short bench bench-model bench-growing cachecost cachecost-short prunebench syntaxcheck docs build cross snapshot snapshot-all goreleaser lint style vuln drift cover
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-15s %s\n", $$1, $$2}'
 
-check: lint style drift vuln ## lint, shared names, generated documents up to date, known vulnerabilities
+check: lint style drift cross vuln ## lint, shared names, generated documents up to date, other platforms, known vulnerabilities
 
 test: ## all unit tests, with the race detector and in random order
 	CGO_ENABLED=1 go test -race -shuffle=on -timeout 15m $$(go list ./... | grep -v /e2e)
+
+test-ci: ## the unit tests as CI runs them: with the race detector where there are goroutines, long tests without it
+	bash .ci/test
 
 race: ## all unit tests five times, with the race detector and in random order (half an hour)
 	CGO_ENABLED=1 go test -race -count=5 -shuffle=on -timeout 60m $$(go list ./... | grep -v /e2e)
 
 nightly: race e2e first-run conformance chaos bench-model cachecost prunebench goreleaser fuzz-long ## everything in its long form (hours; after make peers)
 
-# A fuzzer whose time ends during a worker's call reports "context deadline exceeded". That is not a
-# finding: a finding comes with a failing input.
 fuzz: ## every fuzz target, ten seconds each (FUZZTIME=…)
-	@log=$$(mktemp); trap 'rm -f '$$log EXIT; for pkg in $$(grep -rlE '^func Fuzz' --include='*_test.go' . | xargs -n1 dirname | sort -u); do \
-		for target in $$(grep -hoE '^func Fuzz[A-Za-z]+' $$pkg/*_test.go | sed 's/func //' | sort -u); do \
-			echo "fuzz $$pkg $$target $(FUZZTIME)"; \
-			go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 1x $$pkg > $$log 2>&1 \
-				|| { grep -q 'context deadline exceeded' $$log && ! grep -q 'Failing input' $$log; } \
-				|| { cat $$log; exit 1; }; \
-			grep -E '^fuzz: elapsed' $$log | tail -1; \
-		done; \
-	done
+	bash .ci/fuzz $(FUZZTIME)
 
-fuzz-long: ## every fuzz target, eight minutes each
-	$(MAKE) fuzz FUZZTIME=8m
+fuzz-ci: ## every fuzz target, two seconds each
+	bash .ci/fuzz 2s
 
-snapshot: ## the files of a release for all platforms in dist, installed and run
+fuzz-long: ## every fuzz target, eight minutes each, dependencies and the standard library instrumented too
+	bash .ci/fuzz 8m all
+
+snapshot: ## the files of a release for this platform in dist, installed and run
+	go run ./tools/release -platforms host
+	go test -count=1 ./e2e/release -dist ../../dist
+
+snapshot-all: ## the same for all platforms (ten minutes on an empty cache)
 	go run ./tools/release
 	go test -count=1 ./e2e/release -dist ../../dist
 
-goreleaser: snapshot ## the same files by GoReleaser, compared (a quarter of an hour to compile it)
+goreleaser: snapshot-all ## the same files by GoReleaser, compared (a quarter of an hour to compile it)
 	bash .ci/goreleaser
 
 e2e: ## end-to-end tests with the real binary and real sockets
 	go test -shuffle=on -timeout 10m -v ./e2e/ | grep -vE '^(=== |    --- PASS|        --- PASS)'
 
 peers: ## install the MCP servers and SDKs from npm that ctxgate is tested with
-	npm ci --prefix e2e/peers/npm --ignore-scripts --no-audit --no-fund --loglevel=error
+	bash .ci/npm-install e2e/peers/npm
 
 conformance: ## the MCP conformance suite and third-party SDKs through the gateway (after make peers)
 	go test -shuffle=on -timeout 20m -v ./e2e/peers/ | grep -vE '^(=== |    --- PASS|        --- PASS|            --- PASS)'
@@ -58,7 +58,7 @@ conformance: ## the MCP conformance suite and third-party SDKs through the gatew
 # Each agent has a folder with its own lock; their install scripts do not run.
 CI_AGENTS := claude-code codex continue inspector
 ALL_AGENTS := $(notdir $(patsubst %/package.json,%,$(wildcard e2e/agents/npm/*/package.json)))
-AGENT_INSTALL = @for a in $(1); do npm ci --prefix e2e/agents/npm/$$a --ignore-scripts --no-audit --no-fund --loglevel=error; done
+AGENT_INSTALL = @bash .ci/npm-install $(addprefix e2e/agents/npm/,$(1))
 
 agents-install: ## install the agents that ctxgate is tested with, from npm (2 GB)
 	$(call AGENT_INSTALL,$(ALL_AGENTS))
@@ -123,9 +123,8 @@ stylefigures: ## print lines, function lengths, very small and large files, and 
 build: ## bin/ctxgate
 	go build -trimpath -o bin/ctxgate ./cmd/ctxgate
 
-cross: ## build for other platforms, one of each kind
-	@for p in darwin/arm64 windows/amd64; do \
-		echo "build $$p"; GOOS=$${p%/*} GOARCH=$${p#*/} go build -o /dev/null ./cmd/ctxgate; done
+cross: ## type-check for the other platforms
+	go run ./tools/crosscheck linux/arm64 darwin/arm64 windows/amd64
 
 lint: ## formatting, vet and the linters of .golangci.yml
 	$(TOOL) golangci-lint run ./...
