@@ -8,6 +8,7 @@ import (
 
 	"github.com/ctxgate/ctxgate/fault"
 	"github.com/ctxgate/ctxgate/internal/membudget"
+	"github.com/ctxgate/ctxgate/pins"
 	"github.com/ctxgate/ctxgate/upstream"
 )
 
@@ -27,6 +28,7 @@ const (
 type Deps struct {
 	Layout  func() *Layout // of the configuration in force
 	Budget  *membudget.Budget
+	Pins    *pins.Guard     // decides which tools may be served; nil: all
 	Closing <-chan struct{} // closed when the gateway stops
 
 	// Changed is called when a list changed that clients of the class may have seen. A change of the templates
@@ -348,7 +350,7 @@ func (c *Cache) rebuild(class *Class) {
 	}
 	for _, text := range made.conflicts {
 		if !known[text] {
-			slog.Warn("two servers use the same name: rename one, or see naming.prefix", "name", text)
+			slog.Warn("two names are the same or look alike: rename one, or see naming.prefix", "name", text)
 		}
 	}
 	for k := range kindCount {

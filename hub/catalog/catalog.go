@@ -22,6 +22,7 @@ import (
 	"github.com/ctxgate/ctxgate/internal/membudget"
 	"github.com/ctxgate/ctxgate/jsonscan"
 	"github.com/ctxgate/ctxgate/mcp"
+	"github.com/ctxgate/ctxgate/pins"
 	"github.com/ctxgate/ctxgate/upstream"
 )
 
@@ -86,6 +87,9 @@ type Layout struct {
 	ListTTL      time.Duration // how long a server's lists are used before they are read again
 	MaxListBytes int64         // of all lists of one server
 
+	// RefusesLookAlikes: of tools, and of prompts, whose names look alike only the first is listed.
+	RefusesLookAlikes bool
+
 	// EditTool returns a tool as it is listed, and whether it differs. Nil: tools are listed as they are.
 	EditTool func(server, tool string, raw []byte) ([]byte, bool)
 }
@@ -100,6 +104,9 @@ type Builtin struct {
 type Item struct {
 	Name string // the URI of a resource, the URI template of a template
 	Raw  []byte
+
+	Hold   *pins.Hold // why it is not served; nil for what is
+	listed []byte     // a tool as its server listed it, where Raw differs
 }
 
 // Entry is something that a server offers, as the catalog lists it.
@@ -121,7 +128,17 @@ type Catalog struct {
 	byShown    [kindCount]map[string]int
 	ttl        time.Duration // how long a client may cache it; 0 when a server is missing
 	conflicts  []string
-	views      views // as clients with limits see it
+	unserved   [kindCount]map[string]*pins.Hold // by the names that clients would see
+	held       map[itemKey]*pins.Hold           // the same, by their own names
+	known      map[string]bool                  // servers whose lists were read
+	skeletons  [kindCount]map[string]Entry      // the first item of those whose names look alike
+	views      views                            // as clients with limits see it
+}
+
+// itemKey is an item of a server, by its own name.
+type itemKey struct {
+	kind         Kind
+	server, name string
 }
 
 // serverOffer is everything that one server listed.
@@ -136,12 +153,17 @@ type serverOffer struct {
 }
 
 // build lists the offers of all servers under their common names, in the order of the offers and by name within a
-// server. Of two items with the same name the first is listed, and the other becomes a conflict.
+// server. Of two items with the same name the first is listed, and the other becomes a conflict. An item that is held back
+// keeps its name: no other takes its place.
 func build(offers []serverOffer, layout *Layout) *Catalog {
-	c := &Catalog{ttl: shortestTTL(offers)}
+	c := &Catalog{ttl: shortestTTL(offers), held: map[itemKey]*pins.Hold{}, known: map[string]bool{}}
+	for _, o := range offers {
+		c.known[o.server] = o.known
+	}
 	for k := range kindCount {
 		shared := sharedNames(offers, k, layout.GatewayTool.Name)
-		c.byShown[k] = map[string]int{}
+		c.byShown[k], c.unserved[k] = map[string]int{}, map[string]*pins.Hold{}
+		c.reserveSkeletons(k, offers, layout)
 		for _, o := range offers {
 			c.addOffer(k, o, layout, shared)
 		}
@@ -176,9 +198,16 @@ func (c *Catalog) addOffer(k Kind, o serverOffer, layout *Layout, shared map[str
 		first, taken := "the gateway", k == Tools && e.Shown == layout.GatewayTool.Name && !o.builtin
 		if at, ok := c.byShown[k][e.Shown]; ok {
 			first, taken = c.lists[k][at].Server, true
+		} else if other, ok := c.unserved[k][e.Shown]; ok {
+			first, taken = other.Server, true
 		}
 		if taken {
 			c.conflicts = append(c.conflicts, fmt.Sprintf("%s: %s %q is not offered: server %s has one of that name", e.Server, k.Noun(), e.Shown, first))
+			continue
+		}
+		if hold := c.checkName(k, e, it, layout); hold != nil {
+			c.unserved[k][e.Shown] = hold
+			c.held[itemKey{k, e.Server, e.Name}] = hold
 			continue
 		}
 		if k == Templates && e.Shown == e.Name {
@@ -186,6 +215,46 @@ func (c *Catalog) addOffer(k Kind, o serverOffer, layout *Layout, shared map[str
 		}
 		c.addEntry(k, e)
 	}
+}
+
+// reserveSkeletons makes sure that no server's name looks like one of the gateway's own.
+func (c *Catalog) reserveSkeletons(k Kind, offers []serverOffer, layout *Layout) {
+	c.skeletons[k] = map[string]Entry{}
+	if k != Tools || !layout.RefusesLookAlikes {
+		return
+	}
+	reserve := func(server, shown string) {
+		c.skeletons[k][pins.Skeleton(shown)] = Entry{Server: server, Shown: shown}
+	}
+	reserve("the gateway", layout.GatewayTool.Name)
+	for _, o := range offers {
+		for _, it := range o.items[k] {
+			if o.builtin {
+				reserve(o.server, prefixedName(k, o.server, it.Name, layout.Naming))
+			}
+		}
+	}
+}
+
+// checkName returns why an item is not served: it is held back, or its name looks like an earlier one.
+func (c *Catalog) checkName(k Kind, e Entry, it Item, layout *Layout) *pins.Hold {
+	if k == Prompts && pins.HasHidden(e.Name) {
+		return pins.NewHidden(e.Server, k.Noun(), e.Name)
+	}
+	if k != Tools && k != Prompts || !layout.RefusesLookAlikes {
+		return it.Hold
+	}
+	skeleton := pins.Skeleton(e.Shown)
+	first, taken := c.skeletons[k][skeleton]
+	if !taken {
+		c.skeletons[k][skeleton] = e
+	}
+	if it.Hold != nil || !taken || first.Shown == e.Shown {
+		return it.Hold
+	}
+	name, _ := pins.MarkHidden(e.Shown)
+	c.conflicts = append(c.conflicts, fmt.Sprintf("%s: %s %q is not offered: it looks like %q of server %s", e.Server, k.Noun(), name, first.Shown, first.Server))
+	return pins.NewLookAlike(e.Server, k.Noun(), e.Name)
 }
 
 func (c *Catalog) addEntry(k Kind, e Entry) {
@@ -254,5 +323,11 @@ func (c *Catalog) FindTemplate(uri string, usable func(server string) bool) (Ent
 	return Entry{}, false
 }
 
-// Conflicts describes the items that are not listed because their name is taken.
+// Unserved returns why the item that clients would see under a name is not served.
+func (c *Catalog) Unserved(k Kind, shown string) (*pins.Hold, bool) {
+	hold, ok := c.unserved[k][shown]
+	return hold, ok
+}
+
+// Conflicts describes the items that are not listed because their name is taken, or looks like another one.
 func (c *Catalog) Conflicts() []string { return c.conflicts }

@@ -80,7 +80,11 @@ func (c *Cache) Counts(server string) (counts [kindCount]int) {
 	defer c.mu.Unlock()
 	if class := c.classes[""]; class != nil && class.offers[server] != nil {
 		for k, items := range class.offers[server].offer.items {
-			counts[k] = len(items)
+			for _, it := range items {
+				if it.Hold == nil {
+					counts[k]++
+				}
+			}
 		}
 	}
 	return counts

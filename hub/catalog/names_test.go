@@ -181,7 +181,7 @@ func TestSplitName(t *testing.T) {
 func TestTemplatesChangeWithResources(t *testing.T) {
 	o := serverOffer{server: "a", known: true, prefix: "never"}
 	before := build([]serverOffer{o}, &Layout{})
-	o.items[Templates] = []Item{{"f://{x}", []byte(`{"uriTemplate":"f://{x}"}`)}}
+	o.items[Templates] = []Item{{Name: "f://{x}", Raw: []byte(`{"uriTemplate":"f://{x}"}`)}}
 	after := build([]serverOffer{o}, &Layout{})
 	var s SeenLists
 	s.SetAll(before)

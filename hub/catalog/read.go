@@ -66,6 +66,12 @@ func (c *Cache) readOffer(r *upstream.Server, caller upstream.Caller) (o serverO
 	if r.Config().URL != "" {
 		o.items[Tools] = callableTools(r.ID(), o.items[Tools])
 	}
+	if c.deps.Pins != nil {
+		o.items[Tools] = c.checkTools(ctx, r.ID(), o.items[Tools])
+		if conn.IsShared() { // what is seen of it first is approved with its tools
+			c.deps.Pins.CheckInstructions(ctx, r.ID(), current.Handshake().Instructions)
+		}
+	}
 	// The catalog holds the items once more, under the names that clients see.
 	if err := memory.Reserve(layout.MaxListBytes - left); err != nil {
 		return serverOffer{}, nil, err
@@ -148,7 +154,7 @@ func appendItems(items []Item, page mcp.Result, k Kind) ([]Item, error) {
 			return fault.New(fault.TooLarge, "the server's list is too long")
 		}
 		if name := fields.Text(kinds[k].key); name != "" {
-			items = append(items, Item{name, s.Of(raw)})
+			items = append(items, Item{Name: name, Raw: s.Of(raw)})
 		}
 		return nil
 	})

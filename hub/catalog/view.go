@@ -118,7 +118,7 @@ func (c *Catalog) For(f Fit) *Catalog {
 }
 
 func (c *Catalog) newView(f Fit) *Catalog {
-	view := &Catalog{generation: c.generation, lists: c.lists, hashes: c.hashes, byShown: c.byShown, ttl: c.ttl, conflicts: c.conflicts}
+	view := &Catalog{generation: c.generation, lists: c.lists, hashes: c.hashes, byShown: c.byShown, ttl: c.ttl, conflicts: c.conflicts, unserved: c.unserved, held: c.held, known: c.known}
 	tools := make([]Entry, len(c.lists[Tools]))
 	byShown := make(map[string]int, len(tools))
 	changed := false

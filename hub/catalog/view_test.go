@@ -13,7 +13,7 @@ import (
 func toolsNamed(server string, names ...string) serverOffer {
 	o := serverOffer{server: server, known: true, prefix: "always"}
 	for _, n := range names {
-		o.items[Tools] = append(o.items[Tools], Item{n, []byte(`{"description":"d","name":` + string(jsonscan.AppendQuoted(nil, n)) + `}`)})
+		o.items[Tools] = append(o.items[Tools], Item{Name: n, Raw: []byte(`{"description":"d","name":` + string(jsonscan.AppendQuoted(nil, n)) + `}`)})
 	}
 	return o
 }
