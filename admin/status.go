@@ -39,6 +39,7 @@ type Server struct {
 
 	// What it lists, or listed last.
 	Tools     int `json:"tools"`
+	Held      int `json:"held_tools,omitempty"` // tools that are not served, see /api/v1/pins
 	Prompts   int `json:"prompts"`
 	Resources int `json:"resources"`
 

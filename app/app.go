@@ -4,7 +4,7 @@
 // Path through the files: app.go builds and runs, storage.go opens the store and the generated secrets,
 // listeners.go mounts the handlers of the main, admin and pruner listeners, status.go says what the gateway does, socket.go is the socket of `ctxgate stdio` and
 // the life of a gateway in the background, reload.go applies a new
-// configuration and watch.go notices it, log.go makes the logger.
+// configuration and watch.go notices it, pins.go keeps what was approved of tools, log.go makes the logger.
 //
 // Whatever is acquired is released in reverse order; each release is registered on the line after its
 // acquisition. A failure while building releases what was built. When ctx ends, /readyz reports draining
@@ -38,6 +38,7 @@ import (
 	"github.com/ctxgate/ctxgate/limit"
 	"github.com/ctxgate/ctxgate/meter"
 	"github.com/ctxgate/ctxgate/oauth"
+	"github.com/ctxgate/ctxgate/pins"
 	"github.com/ctxgate/ctxgate/prunerd"
 	"github.com/ctxgate/ctxgate/recall"
 	"github.com/ctxgate/ctxgate/upstream"
@@ -65,6 +66,8 @@ type App struct {
 	// Built by build; nil where only the pruner is served.
 	metrics *meter.Meter
 	oauth   *oauth.Transport
+	pins    *pins.Guard
+	lock    pins.Lock // of the configuration in force
 	hub     *hub.Hub
 	chat    *chat.Proxy
 
@@ -93,6 +96,8 @@ type Options struct {
 	Socket      *Socket       // opens the gateway's socket; nil for none
 	Stdout      io.Writer     // for audit.path = "-"; nil where this process uses its stdout for something else
 	LogWriter   io.Writer     // the log's destination after a reload that changes logging; nil: the log never changes
+
+	readOnlyPins bool // what is seen of servers for the first time is not approved
 }
 
 // New builds everything from a configuration whose secrets are resolved. The addresses are open when it
@@ -258,6 +263,11 @@ func (a *App) build(ctx context.Context, singleClient bool) error {
 	}
 	a.onRelease(func() error { a.oauth.Close(); return nil })
 
+	// What was approved of the servers' tools.
+	if err := a.newPins(); err != nil {
+		return err
+	}
+
 	// The MCP endpoint and the servers behind it.
 	var builtins []hub.Builtin
 	if a.cfg.Pruner.Builtin {
@@ -265,7 +275,7 @@ func (a *App) build(ctx context.Context, singleClient bool) error {
 	}
 	a.hub, err = hub.New(a.hubSettings(a.cfg), hub.Deps{
 		Transport: a.oauth, Recall: storage.Recall, Meter: a.metrics, Secret: storage.Root, Env: a.opts.Env,
-		Budget: a.budget, SingleClient: singleClient, Builtins: builtins, Version: a.opts.Version, MayRead: a.mayRead,
+		Budget: a.budget, Pins: a.pins, SingleClient: singleClient, Builtins: builtins, Version: a.opts.Version, MayRead: a.mayRead,
 		LoadFacts: storage.loadFacts, SaveFacts: storage.saveFacts,
 		Legacy: legacy.New, // the revisions up to 2025-11-25: without this line and its package, only the modern protocol is served
 	})

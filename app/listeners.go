@@ -120,6 +120,7 @@ func (a *App) newAdminHandler(cfg config.Config) (http.Handler, error) {
 func (a *App) newAdminMux() *http.ServeMux {
 	mux := http.NewServeMux()
 	admin.Routes(mux, a.metrics.Handler(), a.metrics.Savings, a.status, hub.WriteError)
+	admin.PinRoutes(mux, a.hub.PinReport, a.hub.ApprovePins, hub.WriteError)
 	return mux
 }
 

@@ -93,10 +93,16 @@ func (a *App) reload(cfg config.Config) ReloadReport {
 	if err := a.checkExposed(next, cfg); err != nil {
 		return ReloadReport{Applied: []string{}, NeedsRestart: r.NeedsRestart, Failed: "listen", Error: err.Error()}
 	}
+	lock, err := LoadLock(next.Pins) // the file may have changed while the configuration did not
+	if err != nil {
+		return ReloadReport{Applied: []string{}, NeedsRestart: r.NeedsRestart, Failed: "pins", Error: err.Error()}
+	}
+	undoPins := a.applyPins(next.Pins, lock)
 	if len(r.Applied) == 0 {
 		return r
 	}
 	if part, err := applyParts(a.reloadParts(), a.cfg, next); err != nil {
+		undoPins()
 		return ReloadReport{Applied: []string{}, NeedsRestart: r.NeedsRestart, Failed: part, Error: err.Error()}
 	}
 	a.cfg = next

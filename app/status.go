@@ -44,7 +44,7 @@ func (a *App) status(r *http.Request) admin.Status {
 		}
 		s.Servers = append(s.Servers, admin.Server{
 			ID: h.ID, Transport: transport, State: string(h.State), Since: h.Since, Revision: h.Revision,
-			Tools: h.Tools, Prompts: h.Prompts, Resources: h.Resources + h.Templates,
+			Tools: h.Tools, Held: h.Held, Prompts: h.Prompts, Resources: h.Resources + h.Templates,
 			Restarts: h.Restarts, LastError: h.LastError, LastErrorAt: h.LastErrorAt, LastStderr: h.LastStderr, NextAttempt: h.NextAttempt,
 			OwnConns: h.OwnConnections,
 		})

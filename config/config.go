@@ -28,6 +28,7 @@ import (
 	"github.com/ctxgate/ctxgate/internal/membudget"
 	"github.com/ctxgate/ctxgate/internal/secret"
 	"github.com/ctxgate/ctxgate/limit"
+	"github.com/ctxgate/ctxgate/pins"
 	"github.com/ctxgate/ctxgate/prunerd"
 	"github.com/ctxgate/ctxgate/recall"
 	"github.com/ctxgate/ctxgate/state"
@@ -99,6 +100,9 @@ type Config struct {
 	// The gateway in the background, which all clients of `ctxgate stdio` share.
 	Background daemon.Config `key:"background"`
 
+	// Which definitions of tools may be served.
+	Pins pins.Config `key:"pins"`
+
 	// The LLM providers, and how conversations are shortened.
 	Chat chat.Config `key:",inline"`
 }
@@ -127,6 +131,7 @@ func Default() Config {
 		Audit:      audit.Default(),
 		Admin:      admin.Default(),
 		Background: daemon.Default(),
+		Pins:       pins.Default(),
 		Chat:       chat.Default(),
 	}
 }

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/ctxgate/ctxgate/internal/secret"
+	"github.com/ctxgate/ctxgate/pins"
 	"github.com/ctxgate/ctxgate/recall"
 )
 
@@ -74,9 +76,20 @@ func loadParsed(file *File, problems Problems, env Env, used []string) (Loaded, 
 	if out.DataDir == "" {
 		out.DataDir, _ = dataDir(env)
 	}
+	if out.Pins.Mode == pins.ModeLock {
+		out.Pins.File = out.LockPath()
+	}
 	out.secretFiles = out.Config.secretFiles()
 	problems.Sort()
 	return out, problems
+}
+
+// LockPath is the path of the file of approved definitions, whether it is in use or not.
+func (l Loaded) LockPath() string {
+	if l.Pins.File != "" || l.File == nil {
+		return cmp.Or(l.Pins.File, pins.LockFile)
+	}
+	return filepath.Join(filepath.Dir(l.File.Path), pins.LockFile)
 }
 
 // CheckExposed is [Config.CheckExposed] with file and line.

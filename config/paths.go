@@ -10,7 +10,7 @@ import (
 )
 
 // expandPaths replaces ~ and $HOME where a file names paths, and makes relative paths relative to the file: data_dir,
-// state.path, audit.path, the files of secrets, and the cwd and command of servers. In arguments and variables of servers it replaces
+// state.path, audit.path, pins.file, the files of secrets, and the cwd and command of servers. In arguments and variables of servers it replaces
 // only ~ and $HOME, and only where they start a path. What variables of the environment set is left as it is: a shell has
 // expanded it.
 func (l *Loaded) expandPaths(env Env) {
@@ -37,6 +37,7 @@ func (l *Loaded) expandPaths(env Env) {
 	if l.Audit.IsFile() {
 		l.Audit.Path = move(l.Audit.Path)
 	}
+	l.Pins.File = move(l.Pins.File)
 	for i := range l.Upstream.Servers {
 		s := &l.Upstream.Servers[i]
 		s.Cwd = absolute(s.Cwd)

@@ -11,6 +11,7 @@ import (
 	"github.com/ctxgate/ctxgate/history"
 	"github.com/ctxgate/ctxgate/internal/secret"
 	"github.com/ctxgate/ctxgate/internal/unit"
+	"github.com/ctxgate/ctxgate/pins"
 	"github.com/ctxgate/ctxgate/reduce"
 )
 
@@ -37,6 +38,8 @@ func (c *Config) setAgentsDefaults() {
 	// Model APIs and some clients refuse ":" in the names of tools.
 	c.Hub.Naming.Separator = "__"
 	c.Hub.FitClients = true
+	// Nobody sees what a model is told in such characters; a marker is as short, and says that they were there.
+	c.Pins.HiddenCharacters = pins.HiddenMark
 	c.Hub.Masking.Markers = reduce.PlainMarkers
 	// As long as the most patient clients wait for a call (Gemini CLI: 10 minutes, Codex: 5).
 	c.Upstream.ResponseTimeout = unit.Duration(10 * time.Minute)

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/ctxgate/ctxgate/internal/secret"
+	"github.com/ctxgate/ctxgate/pins"
 )
 
 // alwaysSecret reports whether an HTTP header carries credentials: its value must be a reference, even
@@ -166,8 +167,8 @@ func eachSecretOfMap(v reflect.Value, path string, visit visitor) {
 	}
 }
 
-// SecretFiles are the files that the configuration's secrets are read from, sorted. When one of them
-// changes, the configuration changes.
+// SecretFiles are the files that the configuration's secrets are read from, and the lock of package pins, sorted. When
+// one of them changes, the configuration changes.
 func (l *Loaded) SecretFiles() []string { return l.secretFiles }
 
 // secretFiles finds them; it must be called before the references are resolved.
@@ -182,6 +183,9 @@ func (c *Config) secretFiles() []string {
 				}
 			}
 		}
+	}
+	if c.Pins.Mode == pins.ModeLock {
+		files = append(files, c.Pins.File)
 	}
 	slices.Sort(files)
 	return slices.Compact(files)

@@ -30,6 +30,9 @@ func (h *Hub) call(ctx context.Context, req *Request) (Reply, error) {
 		return Reply{}, err
 	}
 	defer to.pass.Done()
+	if to.hold != nil {
+		return Reply{}, to.hold.Err()
+	}
 	if out, resumed, err := h.legacy.Resume(ctx, req); resumed {
 		return out, err
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/ctxgate/ctxgate/front"
 	"github.com/ctxgate/ctxgate/internal/retryafter"
 	"github.com/ctxgate/ctxgate/mcp"
+	"github.com/ctxgate/ctxgate/pins"
 	"github.com/ctxgate/ctxgate/rpc"
 )
 
@@ -142,7 +143,7 @@ func AppendFailure(dst []byte, id rpc.ID, err error) []byte {
 	}
 	kind := fault.KindOf(err)
 	data := append([]byte(`{"reason":"`), kind.String()...)
-	data = append(append(data, `","retryable":`...), strconv.FormatBool(isRetryable(kind))...)
+	data = append(append(data, `","retryable":`...), strconv.FormatBool(isRetryable(kind) && !errors.Is(err, pins.ErrHeld))...)
 	return rpc.AppendErrorData(dst, id, mcpCode(kind), fault.PublicOf(err), append(data, '}'))
 }
 

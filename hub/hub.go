@@ -9,7 +9,7 @@
 // revision, methods.go the table of methods, call.go ★ the straight line of one call, route.go finds the server in
 // the catalog (package hub/catalog), stream.go and errors.go write the answer. listen.go and subscriptions.go notify
 // clients of changes. relay.go relays single messages, builtin.go calls the servers that are part of the gateway,
-// recover.go is the tool that reads originals back, policy.go decides how a tool's strings are shortened and goal.go
+// pins.go holds back what is not approved, recover.go is the tool that reads originals back, policy.go decides how a tool's strings are shortened and goal.go
 // takes the goal out of a call. plan.go is a configuration in force, and its reload. legacy.go is what the hub needs
 // of package hub/legacy, which serves the revisions up to 2025-11-25.
 //
@@ -33,6 +33,7 @@ import (
 	"github.com/ctxgate/ctxgate/jsonscan"
 	"github.com/ctxgate/ctxgate/mcp"
 	"github.com/ctxgate/ctxgate/meter"
+	"github.com/ctxgate/ctxgate/pins"
 	"github.com/ctxgate/ctxgate/recall"
 	"github.com/ctxgate/ctxgate/rpc"
 	"github.com/ctxgate/ctxgate/upstream"
@@ -77,10 +78,11 @@ type Deps struct {
 	Recall       *recall.Recall
 	Meter        *meter.Meter
 	Budget       *membudget.Budget
-	Secret       []byte    // from which the keys of session ids are derived
-	Env          []string  // the gateway's environment, of which child processes get a part
-	SingleClient bool      // the only client is on stdin and stdout
-	Builtins     []Builtin // servers that are part of the gateway
+	Pins         *pins.Guard // decides which tools and instructions may be served; nil: all
+	Secret       []byte      // from which the keys of session ids are derived
+	Env          []string    // the gateway's environment, of which child processes get a part
+	SingleClient bool        // the only client is on stdin and stdout
+	Builtins     []Builtin   // servers that are part of the gateway
 	Version      string
 
 	// LoadFacts and SaveFacts keep what is found out about servers for the next process of the gateway, under a key.
@@ -102,7 +104,7 @@ func New(s Settings, d Deps) (*Hub, error) {
 	h := &Hub{deps: d, recall: d.Recall, meter: d.Meter, installs: upstream.NewInstallQueue(), closing: make(chan struct{}), watchers: watchers{all: map[watched][]*watcher{}}}
 	h.catalog = catalog.NewCache(catalog.Deps{
 		Layout: func() *catalog.Layout { return &h.plan.Load().Layout },
-		Budget: d.Budget, Closing: h.closing, Changed: h.notifyListChanged,
+		Budget: d.Budget, Pins: d.Pins, Closing: h.closing, Changed: h.notifyListChanged,
 	})
 	h.legacy = noLegacy{h}
 	if d.Legacy != nil {

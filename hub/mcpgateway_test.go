@@ -18,6 +18,7 @@ import (
 	"github.com/ctxgate/ctxgate/limit"
 	"github.com/ctxgate/ctxgate/mcp"
 	"github.com/ctxgate/ctxgate/meter"
+	"github.com/ctxgate/ctxgate/pins"
 	"github.com/ctxgate/ctxgate/recall"
 	"github.com/ctxgate/ctxgate/state"
 	"github.com/ctxgate/ctxgate/state/memory"
@@ -45,7 +46,7 @@ func buildGateway(t testing.TB, configure func(*setup), sole bool, servers ...*f
 	gw := &mcpGateway{gateway: &gateway{}, setup: setup{
 		budget: 1 << 30,
 		hub:    hub.Default(), http: front.Default().HTTP, upstream: upstream.Default(), recall: recall.Default(), state: state.Default(),
-		driver: memory.New(), transport: transport,
+		driver: memory.New(), transport: transport, pins: pins.NewGuard(pins.Default(), nil, pins.Deps{}),
 	}}
 	gw.setup.hub.ListWait = unit.Duration(patience)
 	gw.setup.upstream.HealthcheckInterval = 0
@@ -64,7 +65,7 @@ func buildGateway(t testing.TB, configure func(*setup), sole bool, servers ...*f
 	gw.meter = meter.New("test", func() (meter.StoreStats, bool) { return meter.StoreStats{}, true })
 	gw.limiter = limit.New(gw.setup.limit, time.Now)
 	gw.hub, err = hub.New(gw.settings(), hub.Deps{
-		Transport: transport, Recall: gw.recall, Meter: gw.meter, Budget: gw.budget, Secret: rootSecret, Env: os.Environ(), SingleClient: sole, Builtins: gw.setup.builtins, Version: "test",
+		Transport: transport, Recall: gw.recall, Meter: gw.meter, Budget: gw.budget, Pins: gw.setup.pins, Secret: rootSecret, Env: os.Environ(), SingleClient: sole, Builtins: gw.setup.builtins, Version: "test",
 		Legacy: legacy.New,
 	})
 	if err != nil {

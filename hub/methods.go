@@ -136,18 +136,17 @@ func (h *Hub) Instructions(ctx context.Context, req *Request) string {
 	h.catalog.Wait(ctx, req.UpstreamCaller(), &req.Plan.Layout)
 	var found []serverInstructions
 	for _, r := range req.Plan.Servers {
-		conn := r.SharedConn()
-		if conn == nil || req.Server != "" && r.ID() != req.Server || !req.mayUse(r.ID()) {
+		if r.SharedConn() == nil || req.Server != "" && r.ID() != req.Server || !req.mayUse(r.ID()) {
 			continue
 		}
-		hello := conn.LastHandshake() // of a server that is down, what it said before
-		if hello.Instructions == "" {
+		text := h.instructionsOf(ctx, r)
+		if text == "" {
 			continue
 		}
 		if req.Server != "" {
-			return h.fitServerInstructions(ctx, req, r.ID(), hello.Instructions)
+			return h.fitServerInstructions(ctx, req, r.ID(), text)
 		}
-		found = append(found, serverInstructions{r.ID(), strings.TrimSpace(hello.Instructions)})
+		found = append(found, serverInstructions{r.ID(), strings.TrimSpace(text)})
 	}
 	return h.fitInstructions(ctx, req, found)
 }

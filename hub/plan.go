@@ -12,6 +12,7 @@ import (
 	"github.com/ctxgate/ctxgate/gate"
 	"github.com/ctxgate/ctxgate/hub/catalog"
 	"github.com/ctxgate/ctxgate/internal/glob"
+	"github.com/ctxgate/ctxgate/pins"
 	"github.com/ctxgate/ctxgate/recall"
 	"github.com/ctxgate/ctxgate/upstream"
 	"github.com/ctxgate/ctxgate/upstream/wire"
@@ -50,8 +51,9 @@ func (h *Hub) newPlan(s Settings, old *Plan) *Plan {
 	p := &Plan{Settings: s, rules: compile(s.Hub), raw: map[string]*wire.RPCClient{}, builtins: map[string]*builtin{}}
 	p.Layout = catalog.Layout{
 		ByID: map[string]*upstream.Server{}, Prefix: map[string]string{}, Naming: s.Hub.Naming,
-		GatewayTool: catalog.Item{Name: recoverTool, Raw: recoverItemFor(s.Hub.Masking.Markers)},
-		ListWait:    s.Hub.ListWait.D(), ListTTL: s.Upstream.ListTTL.D(), MaxListBytes: int64(s.Upstream.MaxListBytes),
+		GatewayTool:       catalog.Item{Name: recoverTool, Raw: recoverItemFor(s.Hub.Masking.Markers)},
+		RefusesLookAlikes: h.deps.Pins != nil && h.deps.Pins.Config().LookAlikes != pins.LookAlikesAllow,
+		ListWait:          s.Hub.ListWait.D(), ListTTL: s.Upstream.ListTTL.D(), MaxListBytes: int64(s.Upstream.MaxListBytes),
 	}
 	if p.rules.needsGoals {
 		p.EditTool = func(server, tool string, raw []byte) ([]byte, bool) {

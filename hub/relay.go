@@ -10,6 +10,7 @@ import (
 
 	"github.com/ctxgate/ctxgate/fault"
 	"github.com/ctxgate/ctxgate/front"
+	"github.com/ctxgate/ctxgate/hub/catalog"
 	"github.com/ctxgate/ctxgate/jsonscan"
 	"github.com/ctxgate/ctxgate/mcp"
 	"github.com/ctxgate/ctxgate/recall"
@@ -87,6 +88,12 @@ func (h *Hub) relayMessage(w http.ResponseWriter, r *http.Request, req *Request)
 		return err
 	}
 	defer to.pass.Done()
+	if tool != "" {
+		call := catalog.Call{Kind: catalog.Tools, At: id, Server: id, Name: tool}
+		if hold := h.catalog.Refusal(ctx, upstream.Caller{}, &req.Plan.Layout, call); hold != nil {
+			return hold.Err()
+		}
+	}
 	policy := req.Plan.rules.policyFor(id, tool)
 	goal, changes := h.takeGoal(ctx, req, id, tool)
 	var got rpc.Reply
@@ -94,6 +101,9 @@ func (h *Hub) relayMessage(w http.ResponseWriter, r *http.Request, req *Request)
 		got, err = h.callRaw(ctx, req, remote, policy, changes)
 		return err
 	})
+	if err == nil {
+		got, err = h.checkRawReply(ctx, req, id, got, policy)
+	}
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/ctxgate/ctxgate/hub/catalog"
 	"github.com/ctxgate/ctxgate/jsonscan"
 	"github.com/ctxgate/ctxgate/mcp"
+	"github.com/ctxgate/ctxgate/pins"
 	"github.com/ctxgate/ctxgate/upstream"
 )
 
@@ -22,6 +23,7 @@ type Target struct {
 	isPrompt bool                    // a completion for a prompt
 	pass     *gate.Pass              // nil before the target is authorized
 	goal     string                  // what the call looks for in the result; "" when it does not say
+	hold     *pins.Hold              // why it is not served; nil for what is
 }
 
 // targetOf returns the target for a server's own name; it is not found if there is no such server.
@@ -89,9 +91,17 @@ func (h *Hub) routeName(ctx context.Context, req *Request, k catalog.Kind, shown
 	} else if e, ok := h.catalog.Wait(ctx, caller, &req.Plan.Layout).Find(k, shown); ok { // it may be of a server that is still starting
 		t = req.Plan.targetOf(e.Server, e.Name)
 	}
+	if t.remote == nil && t.builtin == nil && req.Server == "" {
+		if hold, ok := h.catalog.Now(caller).Unserved(k, shown); ok {
+			t = req.Plan.targetOf(hold.Server, hold.Tool)
+		}
+	}
 	isHidden := k == catalog.Tools && t.remote != nil && !t.remote.Config().OffersTool(t.name)
 	if isHidden || t.remote == nil && (t.builtin == nil || k != catalog.Tools) {
 		return Target{}, h.unknownItem(req, k.Noun(), shown)
+	}
+	if t.builtin == nil {
+		t.hold = h.catalog.Refusal(ctx, caller, &req.Plan.Layout, catalog.Call{Kind: k, At: req.Server, Server: t.server(), Name: t.name})
 	}
 	if req.Server != "" || t.builtin != nil { // under its own name
 		return t, nil

@@ -25,6 +25,7 @@ import (
 	"github.com/ctxgate/ctxgate/internal/unit"
 	"github.com/ctxgate/ctxgate/limit"
 	"github.com/ctxgate/ctxgate/meter"
+	"github.com/ctxgate/ctxgate/pins"
 	"github.com/ctxgate/ctxgate/recall"
 	"github.com/ctxgate/ctxgate/state"
 	"github.com/ctxgate/ctxgate/state/memory"
@@ -65,6 +66,7 @@ type setup struct {
 	driver    state.Driver
 	builtins  []hub.Builtin
 	transport http.RoundTripper
+	pins      *pins.Guard
 	budget    int64 // of memory
 	mount     func(*http.ServeMux)
 }

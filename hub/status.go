@@ -30,6 +30,7 @@ type ServerStatus struct {
 
 	// What is listed of it; what a server that is down listed last.
 	Tools, Prompts, Resources, Templates int
+	Held                                 int // tools that are not served
 }
 
 // ServerStatuses returns the state of every server, in the order of the configuration.
@@ -40,6 +41,7 @@ func (h *Hub) ServerStatuses() []ServerStatus {
 		n := h.catalog.Counts(r.ID())
 		all = append(all, ServerStatus{
 			Status: r.Status(),
+			Held:   h.catalog.HeldTools(r.ID()),
 			Tools:  n[catalog.Tools], Prompts: n[catalog.Prompts], Resources: n[catalog.Resources], Templates: n[catalog.Templates],
 		})
 	}

@@ -229,7 +229,7 @@ func (st *serverState) warnHidden(server, tool string, def Definition, policy st
 		return
 	}
 	st.warned[key] = true
-	slog.Warn("a definition has characters that people do not see: see pins.hidden_characters and 'ctxgate pin --all'",
+	slog.Warn("a definition has characters that people do not see: see pins.hidden_characters",
 		"server", server, "tool", fault.Clip(tool), "hidden_characters", policy)
 }
 

@@ -15,8 +15,6 @@
 // The package reads no files and opens no store: the caller passes both.
 package pins
 
-import "errors"
-
 // Config says what is checked about the definitions of tools.
 type Config struct {
 	// Which definitions of tools and which instructions of servers may pass: "off" (all), "first-use"
@@ -27,7 +25,7 @@ type Config struct {
 	Mode string `key:"mode" oneof:"off,first-use,lock"`
 
 	// The file of approved definitions for mode "lock"; a path relative to the config file works. It is
-	// read again when it changes. Default "ctxgate.lock", beside the config file.
+	// read again when it changes. Default empty: ctxgate.lock beside the config file.
 	File string `key:"file"`
 
 	// What happens to characters that people do not see but models read (control characters, zero-width
@@ -62,13 +60,5 @@ const LockFile = "ctxgate.lock"
 
 // Default is the configuration of an empty file.
 func Default() Config {
-	return Config{Mode: ModeOff, File: LockFile, HiddenCharacters: HiddenAllow, LookAlikes: LookAlikesRefuse}
-}
-
-// Validate lists every problem; each text begins with the key it is about.
-func (c Config) Validate() []error {
-	if c.Mode == ModeLock && c.File == "" {
-		return []error{errors.New("file: must not be empty with mode = \"lock\"")}
-	}
-	return nil
+	return Config{Mode: ModeOff, HiddenCharacters: HiddenAllow, LookAlikes: LookAlikesRefuse}
 }

@@ -376,18 +376,3 @@ func TestHoldTexts(t *testing.T) {
 		}
 	}
 }
-
-func TestConfig(t *testing.T) {
-	c := Default()
-	if len(c.Validate()) > 0 {
-		t.Error("the default is invalid")
-	}
-	c.Mode, c.File = ModeLock, ""
-	if len(c.Validate()) != 1 {
-		t.Error("a lock without a file is valid")
-	}
-	c.Mode = ModeOff
-	if len(c.Validate()) > 0 {
-		t.Error("a file is required without a lock")
-	}
-}

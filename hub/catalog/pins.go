@@ -19,6 +19,9 @@ func (c *Cache) checkTools(ctx context.Context, server string, items []Item) []I
 	out := make([]Item, len(items))
 	for i, checked := range c.deps.Pins.Check(ctx, server, listed) {
 		out[i] = Item{Name: items[i].Name, Raw: checked.Raw, Hold: checked.Hold, listed: items[i].Raw}
+		if checked.Hold != nil {
+			out[i].Raw = items[i].Raw
+		}
 	}
 	return out
 }
@@ -64,6 +67,17 @@ func (c *Cache) ReadAgain(server string) {
 			}
 		}
 	}
+}
+
+// HeldTools returns how many tools of a server are not served to clients without capabilities.
+func (c *Cache) HeldTools(server string) int {
+	held := 0
+	for key := range c.Plain().held {
+		if key.server == server && key.kind == Tools {
+			held++
+		}
+	}
+	return held
 }
 
 // PinnedTools returns the tools that a server lists to any class of clients, by their names, and whether it was read. Of a
