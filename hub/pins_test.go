@@ -110,6 +110,9 @@ func TestS8ChangedTool(t *testing.T) {
 			{`"outputSchema":{"type":"object"}`, `"outputSchema":{"type":"object","title":"o"}`}, {`"readOnlyHint":true`, `"readOnlyHint":false`},
 			{`"title":"X",`, ``}, {`reads`, `reads ` + strings.Repeat("and ", 250_000)},
 		} {
+			if mode == pins.ModeLock && i > 1 {
+				continue // the comparison is the same
+			}
 			t.Run(fmt.Sprint(mode, " ", i), func(t *testing.T) {
 				t.Parallel()
 				protocol := protocols[i%len(protocols)]
