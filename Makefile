@@ -6,9 +6,10 @@ SHELL := /bin/bash
 export CGO_ENABLED ?= 0
 TOOL := go tool -modfile=tools/lint.mod
 FUZZTIME ?= 10s
+SEEDED := $(addprefix ./,$(wildcard auth gate access redact))
 PRUNEBENCH ?= ../shared/prunebench
 
-.PHONY: help check test test-ci race nightly first-run fuzz fuzz-ci fuzz-long e2e peers agents agents-ci agents-record agents-install agents-install-ci conformance chaos chaos-short bench bench-model bench-growing cachecost cachecost-short prunebench syntaxcheck docs build cross snapshot snapshot-all goreleaser lint style vuln drift cover
+.PHONY: help check test test-ci race nightly first-run seeded-faults fuzz fuzz-ci fuzz-long e2e peers agents agents-ci agents-record agents-install agents-install-ci conformance chaos chaos-short bench bench-model bench-growing cachecost cachecost-short prunebench syntaxcheck docs build cross snapshot snapshot-all goreleaser lint style vuln drift cover
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-15s %s\n", $$1, $$2}'
@@ -24,13 +25,16 @@ test-ci: ## the unit tests as CI runs them: with the race detector where there a
 race: ## all unit tests five times, with the race detector and in random order (half an hour)
 	CGO_ENABLED=1 go test -race -count=5 -shuffle=on -timeout 60m $$(go list ./... | grep -v /e2e)
 
-nightly: race e2e first-run conformance chaos bench-model cachecost prunebench goreleaser fuzz-long ## everything in its long form (hours; after make peers)
+nightly: race e2e first-run conformance chaos bench-model cachecost prunebench goreleaser seeded-faults fuzz-long ## everything in its long form (hours; after make peers)
 
 fuzz: ## every fuzz target, ten seconds each (FUZZTIME=…)
 	bash .ci/fuzz $(FUZZTIME)
 
 fuzz-ci: ## every fuzz target, two seconds each
 	bash .ci/fuzz 2s
+
+seeded-faults: ## every if condition of the packages that decide who may pass inverted, one at a time: their tests must notice
+	go run ./tools/seededfaults $(SEEDED)
 
 fuzz-long: ## every fuzz target, eight minutes each, dependencies and the standard library instrumented too
 	bash .ci/fuzz 8m all

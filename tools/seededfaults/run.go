@@ -1,0 +1,161 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+type options struct {
+	least    float64
+	timeout  time.Duration
+	parallel int
+}
+
+// report is what the tests of a package noticed.
+type report struct {
+	pkg       string
+	faults    int
+	unnoticed []fault
+}
+
+func (r report) share() float64 {
+	if r.faults == 0 {
+		return 100
+	}
+	return 100 * float64(r.faults-len(r.unnoticed)) / float64(r.faults)
+}
+
+func (r report) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s: %d of %d inverted conditions noticed (%.1f %%)\n", r.pkg, r.faults-len(r.unnoticed), r.faults, r.share())
+	for _, f := range r.unnoticed {
+		fmt.Fprintf(&b, "  not noticed: %s/%s\n", strings.TrimPrefix(r.pkg, "./"), f)
+	}
+	return b.String()
+}
+
+// tryPackage builds the package's tests with all faults, checks that they pass without one, and runs them with each.
+func tryPackage(ctx context.Context, pkg string, o options) (report, error) {
+	work, err := os.MkdirTemp("", "seededfaults-")
+	if err != nil {
+		return report{}, err
+	}
+	defer func() { _ = os.RemoveAll(work) }()
+	dir, faults, err := buildFaulty(ctx, pkg, work)
+	if err != nil {
+		return report{}, fmt.Errorf("%s: %w", pkg, err)
+	}
+	program := filepath.Join(work, "faulty.test")
+	if _, err := os.Stat(program); errors.Is(err, os.ErrNotExist) { // go test -c builds nothing where there are no tests
+		return report{pkg, len(faults), faults}, nil
+	}
+	began := time.Now()
+	if out, err := runTests(ctx, program, dir, "", o.timeout); err != nil {
+		return report{}, fmt.Errorf("%s: the tests fail without a fault: %w\n%s", pkg, err, out)
+	}
+	// A fault can make the tests wait forever. What else the machine does must not look like that.
+	timeout := min(o.timeout, 20*time.Second+10*time.Since(began))
+	noticed := make([]bool, len(faults))
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(o.parallel)
+	for i, f := range faults {
+		group.Go(func() error {
+			_, err := runTests(ctx, program, dir, f.number, timeout)
+			var exit *exec.ExitError
+			noticed[i] = err != nil
+			if err != nil && !errors.As(err, &exit) && ctx.Err() == nil { // it did not run
+				return err
+			}
+			return ctx.Err()
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return report{}, err
+	}
+	r := report{pkg: pkg, faults: len(faults)}
+	for i, f := range faults {
+		if !noticed[i] {
+			r.unnoticed = append(r.unnoticed, f)
+		}
+	}
+	return r, nil
+}
+
+// buildFaulty compiles the tests of a package with all its faults to work/faulty.test.
+func buildFaulty(ctx context.Context, pkg, work string) (dir string, faults []fault, err error) {
+	out, err := command(ctx, "", "go", "list", "-json=Dir,Name,GoFiles", pkg).Output()
+	if err != nil {
+		return "", nil, fmt.Errorf("go list: %w", err)
+	}
+	var p struct {
+		Dir, Name string
+		GoFiles   []string
+	}
+	if err := json.Unmarshal(out, &p); err != nil {
+		return "", nil, err
+	}
+	overlay := struct{ Replace map[string]string }{map[string]string{}}
+	write := func(name string, text []byte) error {
+		overlay.Replace[filepath.Join(p.Dir, name)] = filepath.Join(work, name)
+		return os.WriteFile(filepath.Join(work, name), text, 0o600)
+	}
+	for _, name := range p.GoFiles {
+		path := filepath.Join(p.Dir, name)
+		src, err := os.ReadFile(path)
+		if err != nil {
+			return "", nil, err
+		}
+		text, found, err := seedFaults(path, src, len(faults)+1)
+		if err == nil {
+			err = write(name, text)
+		}
+		if err != nil {
+			return "", nil, err
+		}
+		faults = append(faults, found...)
+	}
+	if err := write(selectorFile, fmt.Appendf(nil, selectorText, p.Name)); err != nil {
+		return "", nil, err
+	}
+	list, err := json.Marshal(overlay)
+	if err != nil {
+		return "", nil, err
+	}
+	if err := os.WriteFile(filepath.Join(work, "overlay.json"), list, 0o600); err != nil {
+		return "", nil, err
+	}
+	build := command(ctx, "", "go", "test", "-c", "-overlay", filepath.Join(work, "overlay.json"), "-o", filepath.Join(work, "faulty.test"), pkg)
+	if out, err := build.CombinedOutput(); err != nil {
+		return "", nil, fmt.Errorf("building the tests: %w\n%s", err, out)
+	}
+	return p.Dir, faults, nil
+}
+
+// runTests runs a test program in its package's directory with one fault.
+func runTests(ctx context.Context, program, dir, number string, timeout time.Duration) ([]byte, error) {
+	// A program that does not even end by its own timeout is killed.
+	ctx, cancel := context.WithTimeout(ctx, timeout+10*time.Second)
+	defer cancel()
+	cmd := command(ctx, dir, program, "-test.short", "-test.failfast", "-test.timeout", timeout.String())
+	cmd.Env = append(os.Environ(), choice+"="+number)
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	err := cmd.Run()
+	return out.Bytes(), err
+}
+
+func command(ctx context.Context, dir, name string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Dir, cmd.WaitDelay = dir, 5*time.Second
+	return cmd
+}
