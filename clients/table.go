@@ -52,6 +52,9 @@ var table = []Client{
 		InfoNames: []string{"@cline/core", "Cline"}, // (m) 3.0.65; (s) McpHub.ts
 		Limits: Limits{
 			ToolName: 64 - len("ctxgate__"), // (s) name-transform.ts: longer ones are replaced by a hash
+			// (s) @cline/core 0.0.86, the message builder: 8,000 characters of the result's JSON
+			// (CLINE_MESSAGE_BUILDER_MAX_TOOL_RESULT_CHARS); (m) the middle is dropped for good.
+			Result: Result{Chars: 8000, AsJSON: true},
 		},
 	},
 	{
