@@ -141,7 +141,7 @@ func (c Config) validate() []error {
 	for _, part := range []struct {
 		prefix string
 		errs   []error
-	}{{"recall", c.Recall.Validate()}, {"state", c.State.Validate()}, {"mcp_pruner", c.Pruner.Validate()}, {"admin", c.Admin.Validate()}, {"background", c.Background.Validate()}} {
+	}{{"recall", c.Recall.Validate()}, {"state", c.State.Validate()}, {"mcp_pruner", c.Pruner.Validate()}, {"admin", c.Admin.Validate()}, {"access", c.Access.Validate()}, {"background", c.Background.Validate()}} {
 		for _, err := range part.errs {
 			problems = append(problems, fmt.Errorf("%s.%w", part.prefix, err))
 		}

@@ -70,7 +70,18 @@ func (h *Hub) annotationsOf(ctx context.Context, req *Request, to Target) []byte
 	} else if e, ok := h.catalog.WaitServer(ctx, req.UpstreamCaller(), &req.Plan.Layout, to.remote.ID()).Find(catalog.Tools, to.name); ok {
 		raw = e.Raw
 	}
-	return memberOf(raw, "annotations")
+	return toolAnnotations(raw)
+}
+
+// toolAnnotations returns the annotations of a tool as it is listed; nil if it is not.
+func toolAnnotations(tool []byte) []byte {
+	if len(tool) == 0 {
+		return nil
+	}
+	if a := memberOf(tool, "annotations"); len(a) > 0 && a[0] == '{' {
+		return a
+	}
+	return []byte("{}")
 }
 
 // memberOf returns a member of a JSON object; nil if there is none.
@@ -91,7 +102,7 @@ func listTarget(k catalog.Kind, server, name string, raw []byte) access.Target {
 	t := access.Target{Server: server}
 	switch k {
 	case catalog.Tools:
-		t.Method, t.Tool, t.Annotations = mcp.ToolsCall, name, memberOf(raw, "annotations")
+		t.Method, t.Tool, t.Annotations = mcp.ToolsCall, name, toolAnnotations(raw)
 	case catalog.Prompts:
 		t.Method, t.Prompt = mcp.PromptsGet, name
 	default:

@@ -1,0 +1,140 @@
+package access
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/ctxgate/ctxgate/auth"
+	"github.com/ctxgate/ctxgate/fault"
+	"github.com/ctxgate/ctxgate/jsonscan"
+)
+
+// Explanation says rule by rule how a decision came about.
+type Explanation struct {
+	Steps     []Step   `json:"rules"`
+	Effect    Effect   `json:"effect"`           // "" if it depends on the arguments
+	Rule      int      `json:"rule"`             // the number of the rule that decides; 0 for the default
+	Reason    string   `json:"reason"`           //
+	IsListed  bool     `json:"listed"`           // shown in lists
+	Redaction []string `json:"redact,omitempty"` // what is taken out
+}
+
+// Step is one rule of an Explanation.
+type Step struct {
+	Rule    int      `json:"rule"`
+	Name    string   `json:"name,omitempty"`
+	Effect  Effect   `json:"effect"`
+	When    string   `json:"when"`
+	Outcome string   `json:"outcome"`
+	Error   string   `json:"error,omitempty"`  // why it cannot be evaluated
+	Values  []string `json:"values,omitempty"` // what the condition read
+}
+
+// The outcomes of a rule.
+const (
+	Matched    = "matches"
+	NotMatched = "does not match"
+	NotReached = "not reached"
+	Depends    = "depends on " // what is unknown follows
+	Failed     = "cannot be evaluated"
+)
+
+// Explain says how the decision for a target comes about. Without arguments it says what depends on them.
+func (r *Rules) Explain(c auth.Caller, t Target) Explanation {
+	p := r.planFor(c, view{Target: t})
+	x := Explanation{IsListed: p.mayAllow(), Reason: "depends on " + t.unknownParts()}
+	isCertain := t.Arguments != nil || len(p.open) == 0
+	d := p.last
+	if isCertain {
+		d = r.Decide(c, t)
+		x.Effect, x.Rule, x.Reason = d.Effect, d.Rule, d.Reason
+	}
+	if isCertain && d.Redact != nil {
+		x.Redaction = d.Redact.Describe()
+	}
+	known := values{caller: &c, target: &t, keep: r.arguments}
+	for _, rule := range r.rules {
+		step := Step{Rule: rule.number, Name: rule.name, Effect: rule.effect, When: rule.when, Outcome: NotReached}
+		if d.Rule == 0 || rule.number <= d.Rule {
+			step.Outcome, step.Error = rule.explain(&known, !isCertain && slices.Contains(p.open, rule))
+			step.Values = rule.describeValues(c, t)
+			if step.Outcome == Depends {
+				step.Outcome += t.unknownParts()
+			}
+		}
+		x.Steps = append(x.Steps, step)
+	}
+	return x
+}
+
+// unknownParts are what a decision about the target can depend on.
+func (t Target) unknownParts() string {
+	if t.lacksAnnotations() {
+		return "the arguments or the tool's annotations"
+	}
+	return "the arguments"
+}
+
+func (r *rule) explain(known *values, isOpen bool) (result, reason string) {
+	if isOpen {
+		return Depends, ""
+	}
+	switch o, err := r.evaluate(known); o {
+	case isTrue:
+		return Matched, ""
+	case isFailed:
+		return Failed, err.Error()
+	default:
+		return NotMatched, ""
+	}
+}
+
+// describeValues lists what a rule reads, with its values.
+func (r *rule) describeValues(c auth.Caller, t Target) []string {
+	var out []string
+	for _, read := range slices.Sorted(maps.Keys(r.reads)) {
+		out = append(out, read+" = "+fault.ClipTo(describeValue(c, t, read), maxShown))
+	}
+	return out
+}
+
+// maxShown is how many bytes of a value are shown.
+const maxShown = 200
+
+func describeValue(c auth.Caller, t Target, read string) string {
+	if strings.HasPrefix(read, "caller.") {
+		return describeJSON(readOf(c, read))
+	}
+	name, member, isMember := strings.Cut(read, ".")
+	raw := t.Arguments
+	switch name {
+	case varArguments:
+	case varAnnotations:
+		raw = t.Annotations
+	default:
+		text, _ := (&values{target: &t}).ResolveName(name)
+		return describeJSON(text)
+	}
+	if raw == nil {
+		return "(unknown)"
+	}
+	if !isMember {
+		return string(raw)
+	}
+	fields, _ := jsonscan.FieldsOf(raw) // without fields nothing is found
+	value, ok := fields.Get(member)
+	if !ok {
+		return "(missing)"
+	}
+	return string(value)
+}
+
+func describeJSON(v any) string {
+	out, err := json.Marshal(v)
+	if err != nil {
+		return "(unreadable)"
+	}
+	return string(out)
+}
