@@ -13,6 +13,7 @@ package app
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -21,6 +22,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ctxgate/ctxgate/audit"
@@ -78,6 +80,7 @@ type App struct {
 	end           context.CancelCauseFunc // ends Run
 	ready         front.Readiness
 	hasMain       bool
+	mainTLS       atomic.Pointer[tls.Config] // nil: plain HTTP
 	hasAdmin      bool
 	mainHandler   front.SwappableHandler
 	adminHandler  front.SwappableHandler

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -42,11 +43,19 @@ func (a *App) openMain(ctx context.Context) error {
 		return nil
 	}
 	a.hasMain = true
+	if err := a.applyTLS(a.cfg); err != nil {
+		return err
+	}
 	a.mainHandler.Set(a.newMainHandler(a.cfg))
 	if err := a.listen(ctx, "main", a.cfg.Front.Listen, a.ready.CloseWhenDraining(&a.mainHandler)); err != nil {
 		return err
 	}
-	a.oauth.SetRedirectURL(a.listeners[len(a.listeners)-1].Addr(), a.cfg.Front.PublicURL)
+	main, publicURL := a.listeners[len(a.listeners)-1], a.cfg.Front.PublicURL
+	if a.cfg.Auth.TLS.IsEnabled() {
+		main.SetTLS(a.mainTLS.Load)
+		publicURL = cmp.Or(publicURL, "https://"+main.Addr().String())
+	}
+	a.oauth.SetRedirectURL(main.Addr(), publicURL)
 	return nil
 }
 

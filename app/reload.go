@@ -118,6 +118,7 @@ type reloadPart struct {
 // reloadParts lists the parts, those that can fail first.
 func (a *App) reloadParts() []reloadPart {
 	return []reloadPart{
+		{"tls", a.applyTLS},
 		{"access", a.applyGate},
 		{"audit", a.applyAudit},
 		{"admin", a.applyAdmin},

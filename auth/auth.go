@@ -23,11 +23,14 @@ type Authenticator struct {
 	required bool // whether callers need a credential at all
 	now      func() time.Time
 	tokens   tokens
+
+	signed       *signedKeys
+	certificates *certificates
 }
 
 // New makes an Authenticator of a valid configuration whose secrets are resolved.
 func New(cfg Config) *Authenticator {
-	return &Authenticator{required: cfg.IsRequired(), now: time.Now, tokens: newTokens(cfg)}
+	return &Authenticator{required: cfg.IsRequired(), now: time.Now, tokens: newTokens(cfg), signed: newSignedKeys(cfg.HMAC, nil), certificates: newCertificates(cfg.TLS)}
 }
 
 // IsRequired says whether callers need a credential at all.
@@ -39,6 +42,9 @@ var errUnauthorized = fault.New(fault.Unauthorized, "a valid bearer token is req
 func (a *Authenticator) Authenticate(r *http.Request) (Caller, error) {
 	if !a.IsRequired() {
 		return anonymous, nil
+	}
+	if who, done, err := a.authenticateConnection(r); done {
+		return who, err
 	}
 	token, ok := bearerToken(r)
 	who, err := a.AuthenticateToken(r.Context(), token)
@@ -68,6 +74,9 @@ func (a *Authenticator) Revalidate(c Caller) error {
 		return nil
 	}
 	today, ok := a.tokens.find(c.id.proof, a.now())
+	if !ok {
+		today, ok = a.revalidateConnection(c)
+	}
 	if !ok || today.Key() != c.Key() || !slices.Equal(today.Roles(), c.Roles()) {
 		return errUnauthorized
 	}

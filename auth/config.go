@@ -26,6 +26,12 @@ type Config struct {
 
 	// Named callers and their tokens, sent like auth_token.
 	Tokens []Token `key:"tokens"`
+
+	// Keys that sign requests.
+	HMAC []HMACKey `key:"hmac"`
+
+	// TLS on the main listener, and certificates of clients.
+	TLS TLS `key:"tls"`
 }
 
 // Token is the token of a named caller.
@@ -57,7 +63,9 @@ type Token struct {
 }
 
 // IsRequired says whether callers need a credential at all.
-func (c Config) IsRequired() bool { return c.Token.IsSet() || len(c.Tokens) > 0 }
+func (c Config) IsRequired() bool {
+	return c.Token.IsSet() || len(c.Tokens) > 0 || len(c.HMAC) > 0 || c.TLS.ClientCA.IsSet()
+}
 
 // Validate lists every problem; each text begins with the key it is about.
 func (c Config) Validate() []error {
@@ -72,6 +80,17 @@ func (c Config) Validate() []error {
 		if j := slices.IndexFunc(c.Tokens[:i], func(other Token) bool { return other.Name == t.Name }); j >= 0 && !t.isSameCaller(c.Tokens[j]) {
 			problems = append(problems, fmt.Errorf("tokens[%d].name: tokens[%d] has the same name and another tenant, subject or roles", i, j))
 		}
+	}
+	for i, k := range c.HMAC {
+		for _, err := range k.validate() {
+			problems = append(problems, fmt.Errorf("hmac[%d].%w", i, err))
+		}
+		if slices.ContainsFunc(c.HMAC[:i], func(other HMACKey) bool { return other.KeyID == k.KeyID }) {
+			problems = append(problems, fmt.Errorf("hmac[%d].key_id: is used twice", i))
+		}
+	}
+	for _, err := range c.TLS.validate() {
+		problems = append(problems, fmt.Errorf("tls.%w", err))
 	}
 	return append(problems, c.validateUnique()...)
 }

@@ -12,6 +12,7 @@ package front
 import (
 	"context"
 	"crypto/rand"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -201,9 +202,24 @@ func NewListener(ln net.Listener, cfg HTTP, budget *membudget.Budget, handler ht
 // StopAccepting closes the listener and leaves its connections to Drain. Another process may have the same listener.
 func (l *Listener) StopAccepting() { _ = l.Close() }
 
+// SetTLS makes the listener speak TLS. Each connection gets the configuration that current returns when it is opened.
+// It must be called before Serve.
+func (l *Listener) SetTLS(current func() *tls.Config) {
+	l.server.Protocols.SetHTTP2(true)
+	l.server.Protocols.SetUnencryptedHTTP2(false)
+	l.server.TLSConfig = &tls.Config{
+		MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"},
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return current(), nil },
+	}
+}
+
 // Serve accepts connections until Drain.
 func (l *Listener) Serve() error {
-	if err := l.server.Serve(l.Listener); !errors.Is(err, http.ErrServerClosed) {
+	serve := l.server.Serve
+	if l.server.TLSConfig != nil {
+		serve = func(ln net.Listener) error { return l.server.ServeTLS(ln, "", "") }
+	}
+	if err := serve(l.Listener); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serving %s: %w", l.Addr(), err)
 	}
 	return nil
