@@ -9,7 +9,7 @@ FUZZTIME ?= 10s
 SEEDED := $(addprefix ./,$(wildcard auth gate access redact))
 PRUNEBENCH ?= ../shared/prunebench
 
-.PHONY: help check test test-ci race nightly first-run seeded-faults fuzz fuzz-ci fuzz-long e2e peers agents agents-ci agents-record agents-install agents-install-ci conformance chaos chaos-short bench bench-model bench-growing cachecost cachecost-short prunebench syntaxcheck docs build cross snapshot snapshot-all goreleaser lint style vuln drift cover
+.PHONY: help check test test-ci race nightly first-run seeded-faults fuzz fuzz-ci fuzz-long e2e peers agents agents-ci agents-record agents-install agents-install-ci conformance chaos chaos-short bench bench-model bench-growing cachecost cachecost-short prunebench syntaxcheck docs build cross snapshot snapshot-all reproducible goreleaser lint style vuln drift cover
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-15s %s\n", $$1, $$2}'
@@ -25,7 +25,7 @@ test-ci: ## the unit tests as CI runs them: with the race detector where there a
 race: ## all unit tests five times, with the race detector and in random order (half an hour)
 	CGO_ENABLED=1 go test -race -count=5 -shuffle=on -timeout 60m $$(go list ./... | grep -v /e2e)
 
-nightly: race e2e first-run conformance chaos bench-model cachecost prunebench goreleaser seeded-faults fuzz-long ## everything in its long form (hours; after make peers)
+nightly: race e2e first-run conformance chaos bench-model cachecost prunebench goreleaser reproducible seeded-faults fuzz-long ## everything in its long form (hours; after make peers)
 
 fuzz: ## every fuzz target, ten seconds each (FUZZTIME=…)
 	bash .ci/fuzz $(FUZZTIME)
@@ -46,6 +46,9 @@ snapshot: ## the files of a release for this platform in dist, installed and run
 snapshot-all: ## the same for all platforms (ten minutes on an empty cache)
 	go run ./tools/release
 	go test -count=1 ./e2e/release -dist ../../dist
+
+reproducible: ## two builds of this commit, the second in another directory with an empty cache, have the same bytes
+	bash .ci/reproducible
 
 goreleaser: snapshot-all ## the same files by GoReleaser, compared (a quarter of an hour to compile it)
 	bash .ci/goreleaser
@@ -142,7 +145,7 @@ drift: ## fail if the generated documents are out of date
 	for f in config.md config.schema.json cli.md prices.md; do \
 		cmp -s docs/$$f $$dir/$$f || { echo "docs/$$f was out of date; commit what 'make docs' writes"; exit 1; }; done
 
-vuln: ## known vulnerabilities; reports SKIPPED if the database cannot be reached
+vuln: ## known vulnerabilities; reports SKIPPED if the database cannot be reached (.ci/vulndb writes one from a clone)
 	@bash .ci/vuln $(TOOL) govulncheck
 
 cover: ## line coverage of the fuzzed packages

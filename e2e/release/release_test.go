@@ -7,7 +7,10 @@ import (
 	"bytes"
 	"compress/gzip"
 	"crypto/sha256"
+	"debug/buildinfo"
+	"encoding/base64"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -15,6 +18,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -238,6 +242,60 @@ func TestNPMPackages(t *testing.T) {
 	}
 }
 
+// S18: the bill of materials names what is in the program: its modules, their hashes, and the standard library.
+func TestBillOfMaterials(t *testing.T) {
+	platform := runtime.GOOS + "_" + runtime.GOARCH
+	program := readTarGz(t, find(t, "ctxgate_*_"+platform+".tar.gz"))["ctxgate"]
+	info, err := buildinfo.Read(bytes.NewReader(program))
+	if err != nil {
+		t.Fatal(err)
+	}
+	type component struct {
+		Name, Version, Purl string
+		Hashes              []struct{ Alg, Content string }
+	}
+	var bill struct {
+		BomFormat, SpecVersion, SerialNumber string
+		Metadata                             struct{ Component component }
+		Components                           []component
+	}
+	text, err := os.ReadFile(find(t, "ctxgate_*_"+platform+".cdx.json"))
+	if err == nil {
+		err = json.Unmarshal(text, &bill)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	main := bill.Metadata.Component
+	sum := sha256.Sum256(program)
+	if bill.BomFormat != "CycloneDX" || bill.SpecVersion != "1.6" || main.Version != version(t) || len(main.Hashes) != 1 || main.Hashes[0].Content != hex.EncodeToString(sum[:]) {
+		t.Errorf("%+v", bill)
+	}
+	if !regexp.MustCompile(`^urn:uuid:[0-9a-f]{8}-[0-9a-f]{4}-[1-8][0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`).MatchString(bill.SerialNumber) {
+		t.Errorf("the serial number %s", bill.SerialNumber)
+	}
+	var got, want []string
+	for _, c := range bill.Components {
+		line := c.Name + " " + c.Version
+		if c.Purl != "pkg:golang/"+c.Name+"@"+c.Version {
+			t.Errorf("%s has the purl %s", c.Name, c.Purl)
+		}
+		for _, h := range c.Hashes {
+			sum, _ := hex.DecodeString(h.Content)
+			line += " h1:" + base64.StdEncoding.EncodeToString(sum)
+		}
+		got = append(got, line)
+	}
+	want = append(want, "std "+strings.TrimPrefix(info.GoVersion, "go"))
+	for _, m := range info.Deps {
+		want = append(want, m.Path+" "+m.Version+" "+m.Sum)
+	}
+	if !slices.Equal(got, want) || len(want) < 20 {
+		t.Errorf("the bill has\n%s\nthe program\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	t.Logf("%d modules", len(info.Deps))
+}
+
 func TestChecksums(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(*dist, "checksums.txt"))
 	if err != nil {
@@ -257,7 +315,7 @@ func TestChecksums(t *testing.T) {
 	}
 }
 
-// The same commit gives the same bytes.
+// S18: the same commit gives the same bytes. `make reproducible` tries it with an empty cache in another directory.
 func TestReproducible(t *testing.T) {
 	again := t.TempDir()
 	if err := buildHere(filepath.Join(again, "dist")); err != nil {

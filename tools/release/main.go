@@ -1,15 +1,16 @@
-// Command release builds the files of a release into dist: an archive per platform, Debian packages, npm packages and
-// their checksums.
+// Command release builds the files of a release into dist: an archive and a bill of materials per platform, Debian
+// packages, npm packages and their checksums.
 //
 //	go run ./tools/release                    # all platforms
 //	go run ./tools/release -platforms host    # this one
 //
 // It reads .goreleaser.yaml, and makes the same archives and packages from it as `goreleaser release --snapshot` does.
 // GoReleaser itself has 1,785 packages to compile, which takes longer than all of CI's other builds; so CI uses this
-// program, and `make goreleaser` compares the two. The npm packages are only made here.
+// program, and `make goreleaser` compares the two. The npm packages and the bills of
+// materials are only made here.
 //
 // Path through the files: main.go is the order of work; config.go reads what is used of .goreleaser.yaml; build.go
-// compiles; archive.go, deb.go and npm.go pack.
+// compiles; archive.go, deb.go and npm.go pack; sbom.go lists what is in a program.
 //
 // The same commit gives the same bytes: times are the commit's, owners are root, and nothing of this machine is in a file.
 package main
@@ -81,6 +82,9 @@ func buildRelease(ctx context.Context, platforms, dist, version string) error {
 			}
 			if err == nil {
 				err = writeNPMProgram(dist, names, t, program)
+			}
+			if err == nil {
+				err = cfg.writeSBOM(dist, t, names, program)
 			}
 			return err
 		})
