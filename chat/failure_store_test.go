@@ -52,11 +52,11 @@ func (d *faultyDriver) injectFault(ctx context.Context, writes bool) error {
 	return errors.New("the disk is full")
 }
 
-func (d *faultyDriver) Put(ctx context.Context, items []state.Item, lease state.Lease) error {
+func (d *faultyDriver) PutIf(ctx context.Context, cond state.Condition, items []state.Item, lease state.Lease) (bool, error) {
 	if err := d.injectFault(ctx, true); err != nil {
-		return err
+		return false, err
 	}
-	return d.Driver.Put(ctx, items, lease)
+	return d.Driver.PutIf(ctx, cond, items, lease)
 }
 
 func (d *faultyDriver) Get(ctx context.Context, key string, now time.Time) ([]byte, error) {

@@ -24,11 +24,11 @@ type trackedDriver struct {
 	groups map[string]bool
 }
 
-func (d *trackedDriver) Put(ctx context.Context, items []state.Item, lease state.Lease) error {
+func (d *trackedDriver) PutIf(ctx context.Context, cond state.Condition, items []state.Item, lease state.Lease) (bool, error) {
 	for _, i := range items {
 		d.groups[i.Group] = true
 	}
-	return d.Driver.Put(ctx, items, lease)
+	return d.Driver.PutIf(ctx, cond, items, lease)
 }
 
 func (d *trackedDriver) dropAll(t *testing.T) {

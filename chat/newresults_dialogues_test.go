@@ -217,9 +217,9 @@ type failingStore struct {
 	isDown atomic.Bool
 }
 
-func (m *failingStore) Put(ctx context.Context, items []state.Item, lease state.Lease) error {
+func (m *failingStore) PutIf(ctx context.Context, cond state.Condition, items []state.Item, lease state.Lease) (bool, error) {
 	if m.isDown.Load() {
-		return fault.New(fault.Unavailable, "down")
+		return false, fault.New(fault.Unavailable, "down")
 	}
-	return m.Driver.Put(ctx, items, lease)
+	return m.Driver.PutIf(ctx, cond, items, lease)
 }

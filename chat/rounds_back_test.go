@@ -39,11 +39,11 @@ func (b *flakyStore) Get(ctx context.Context, key string, now time.Time) ([]byte
 	return b.Driver.Get(ctx, key, now)
 }
 
-func (b *flakyStore) Put(ctx context.Context, items []state.Item, lease state.Lease) error {
+func (b *flakyStore) PutIf(ctx context.Context, cond state.Condition, items []state.Item, lease state.Lease) (bool, error) {
 	if b.isDown.Load() {
-		return errDown
+		return false, errDown
 	}
-	return b.Driver.Put(ctx, items, lease)
+	return b.Driver.PutIf(ctx, cond, items, lease)
 }
 
 func newFlakyRecall(t *testing.T) (*recall.Recall, *flakyStore) {

@@ -76,6 +76,11 @@ type Config struct {
 	// generated at the first start and stored in the file "secret" of the data directory.
 	Secret secret.Text `key:"secret" reload:"restart"`
 
+	// Earlier values of secret, at most 8. What was made with them is still read: ids, stored texts, sessions, tokens.
+	// Whatever is new is made with secret. To rotate, list the new secret here first on all replicas, then exchange
+	// the two, and remove the old one after state.ttl. Default empty.
+	OldSecrets []secret.Text `key:"old_secrets" reload:"restart"`
+
 	// The servers behind the gateway.
 	Upstream upstream.Config `key:",inline"`
 

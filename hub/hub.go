@@ -80,6 +80,7 @@ type Deps struct {
 	Budget       *membudget.Budget
 	Pins         *pins.Guard // decides which tools and instructions may be served; nil: all
 	Secret       []byte      // from which the keys of session ids are derived
+	OldSecrets   [][]byte    // whose session ids are still accepted
 	Env          []string    // the gateway's environment, of which child processes get a part
 	SingleClient bool        // the only client is on stdin and stdout
 	Builtins     []Builtin   // servers that are part of the gateway

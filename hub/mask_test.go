@@ -177,18 +177,18 @@ type refusingDriver struct {
 	gate   chan struct{} // Put waits for it, if there is one
 }
 
-func (r *refusingDriver) Put(ctx context.Context, items []state.Item, lease state.Lease) error {
+func (r *refusingDriver) PutIf(ctx context.Context, cond state.Condition, items []state.Item, lease state.Lease) (bool, error) {
 	if r.gate != nil {
 		select {
 		case <-r.gate:
 		case <-ctx.Done():
-			return ctx.Err()
+			return false, ctx.Err()
 		}
 	}
 	if r.refuse.Load() {
-		return fault.New(fault.Unavailable, "down")
+		return false, fault.New(fault.Unavailable, "down")
 	}
-	return r.Driver.Put(ctx, items, lease)
+	return r.Driver.PutIf(ctx, cond, items, lease)
 }
 
 func TestGPlus2StoreThatRefusesLeavesTextWhole(t *testing.T) {

@@ -75,11 +75,13 @@ type Deps struct {
 	Base   http.RoundTripper // sends requests to servers
 	Store  *state.Store      // stores tokens
 	Secret []byte            // the root of the key that seals them
+
+	OldSecrets [][]byte // tokens that were sealed with them are still read
 }
 
 // New makes a Transport.
 func New(d Deps) (*Transport, error) {
-	sealer, err := seal.New(d.Secret, "oauth")
+	sealer, err := seal.New(d.Secret, "oauth", d.OldSecrets...)
 	if err != nil {
 		return nil, err
 	}

@@ -40,11 +40,11 @@ type failingStore struct {
 
 var errDown = fault.New(fault.Unavailable, "down")
 
-func (s *failingStore) Put(ctx context.Context, items []state.Item, lease state.Lease) error {
+func (s *failingStore) PutIf(ctx context.Context, cond state.Condition, items []state.Item, lease state.Lease) (bool, error) {
 	if s.refuse.Load() || s.down.Load() {
-		return errDown
+		return false, errDown
 	}
-	return s.Driver.Put(ctx, items, lease)
+	return s.Driver.PutIf(ctx, cond, items, lease)
 }
 
 func (s *failingStore) Get(ctx context.Context, key string, now time.Time) ([]byte, error) {

@@ -2,7 +2,6 @@ package recall
 
 import (
 	"context"
-	"crypto/cipher"
 	"crypto/hmac"
 	"crypto/sha256"
 	"fmt"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/ctxgate/ctxgate/fault"
 	"github.com/ctxgate/ctxgate/internal/varint"
+	"github.com/ctxgate/ctxgate/keyring"
 	"github.com/ctxgate/ctxgate/state"
 )
 
@@ -78,14 +78,14 @@ func (k tenantKeys) hashName(name string, bytes int) string {
 
 const callVersion = 1
 
-func sealCall(aead cipher.AEAD, key string, c Call) []byte {
+func sealCall(with keyring.Cipher, key string, c Call) []byte {
 	b := varint.AppendInt64([]byte{callVersion}, c.At.UnixMilli())
 	b = varint.AppendString(varint.AppendString(varint.AppendString(b, fault.Clip(c.ID)), c.Server), c.item())
-	return aead.Seal(nil, nil, b, []byte(key))
+	return with.Seal(b, []byte(key))
 }
 
-func unsealCall(aead cipher.AEAD, key string, sealed []byte) (c Call, err error) {
-	b, err := aead.Open(nil, nil, sealed, []byte(key))
+func unsealCall(with keyring.Cipher, key string, sealed []byte) (c Call, err error) {
+	b, err := with.Open(sealed, []byte(key))
 	if err != nil {
 		return c, unknownID(err)
 	}
@@ -102,25 +102,25 @@ func unsealCall(aead cipher.AEAD, key string, sealed []byte) (c Call, err error)
 
 // callItems returns the items that make a call of an original findable; none if they are stored, and
 // then their lease is renewed.
-func (r *Recall) callItems(ctx context.Context, k tenantKeys, id string, aead cipher.AEAD, c Call) []state.Item {
+func (r *Recall) callItems(ctx context.Context, k tenantKeys, id string, with keyring.Cipher, c Call) []state.Item {
 	c.At = r.store.Now()
 	key := k.callKey(id, c.ID, c.Origin)
-	if stored, err := r.readCall(ctx, key, aead); err == nil && (c.ID != "" || c.At.Sub(stored.At) < renewCallAfter) {
+	if stored, err := r.readCall(ctx, key, with); err == nil && (c.ID != "" || c.At.Sub(stored.At) < renewCallAfter) {
 		if found, err := r.store.Touch(ctx, k.callGroup(stored.At)); found && err == nil {
 			return nil
 		}
 	}
 	group := k.callGroup(c.At)
 	return []state.Item{
-		{Key: key, Group: group, Value: sealCall(aead, key, c)},
+		{Key: key, Group: group, Value: sealCall(with, key, c)},
 		{Key: k.timeKey(c.At, id, key), Group: group, Value: []byte(strings.TrimPrefix(key, k.callPrefix()))},
 	}
 }
 
-func (r *Recall) readCall(ctx context.Context, key string, aead cipher.AEAD) (Call, error) {
+func (r *Recall) readCall(ctx context.Context, key string, with keyring.Cipher) (Call, error) {
 	sealed, err := r.store.Get(ctx, key)
 	if err != nil {
 		return Call{}, err
 	}
-	return unsealCall(aead, key, sealed)
+	return unsealCall(with, key, sealed)
 }

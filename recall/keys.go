@@ -1,12 +1,9 @@
 package recall
 
 import (
-	"crypto/aes"
-	"crypto/cipher"
-	"crypto/hkdf"
-	"crypto/sha256"
+	"context"
 	"encoding/base32"
-	"encoding/hex"
+	"errors"
 	"fmt"
 	"iter"
 	"runtime"
@@ -16,6 +13,8 @@ import (
 	"github.com/zeebo/blake3"
 
 	"github.com/ctxgate/ctxgate/fault"
+	"github.com/ctxgate/ctxgate/keyring"
+	"github.com/ctxgate/ctxgate/state"
 )
 
 // An id is "prn_" and 128 bits in Crockford's base32, lower case: letters that a model copies without
@@ -60,45 +59,77 @@ func ParseID(s string) (string, error) {
 	return idPrefix + digits, nil
 }
 
-// tenantKeys are derived for one tenant: with them nothing of another tenant can be named, found or
-// read.
+// tenantKeys are derived for one tenant and one root secret: with them nothing of another tenant can be named,
+// found or read.
 type tenantKeys struct {
+	tenant    *keyring.Tenant
 	tag       string // prefix of the tenant's keys in the store
 	id        []byte // keys the hash that makes ids
 	shortened []byte // keys the hash that recognises texts this gateway shortened
 	record    []byte // keys the hash that names records
 	call      []byte // keys the hash of names in the keys of calls
-	seal      []byte // root of the keys that seal originals
+
+	secret *keyring.Secret // encrypts; nil where only names are needed, and for a tenant that has none
 }
 
-const maxTenants = 1 << 12 // whose keys are cached
+const keysCacheSize = 1 << 12 // tenants in each generation
 
-// keysOf returns a tenant's keys. They are cached: deriving them takes longer than most of their uses.
-func (r *Recall) keysOf(tenant string) tenantKeys {
-	if k, ok := r.keys.Load(tenant); ok {
-		return k.(tenantKeys)
-	}
-	derive := func(use string, n int) []byte {
-		key, err := hkdf.Expand(sha256.New, r.root, "ctxgate/"+use+"/v1\x00"+tenant, n)
-		if err != nil {
-			panic(err) // only for a length that HKDF cannot give
-		}
-		return key
+// namesOf returns a tenant's keys without the secret: for names alone. They are cached, because deriving them
+// takes longer than most of their uses.
+func (r *Recall) namesOf(t *keyring.Tenant) tenantKeys {
+	if k, ok := r.keys.Get(t); ok {
+		return k
 	}
 	k := tenantKeys{
-		tag:       hex.EncodeToString(derive("tag", 8)),
-		id:        derive("id", 32),
-		shortened: derive("made", 32),
-		record:    derive("note", 32),
-		call:      derive("call", 32),
-		seal:      derive("seal", 32),
+		tenant: t, tag: t.Tag,
+		id: t.Derive("id", 32), shortened: t.Derive("made", 32), record: t.Derive("note", 32), call: t.Derive("call", 32),
 	}
-	if r.derived.Add(1) > maxTenants {
-		r.keys.Clear()
-		r.derived.Store(0)
-	}
-	r.keys.Store(tenant, k)
+	r.keys.Put(t, k, 1)
 	return k
+}
+
+// keysOf returns the keys that make a tenant's ids, without the secret.
+func (r *Recall) keysOf(tenant string) tenantKeys { return r.namesOf(r.ring.Tenants(tenant)[0]) }
+
+// keysForReading returns a tenant's keys under every root secret, the current one first.
+func (r *Recall) keysForReading(ctx context.Context, tenant string) ([]tenantKeys, error) {
+	tenants := r.ring.Tenants(tenant)
+	keys := make([]tenantKeys, len(tenants))
+	for i, t := range tenants {
+		keys[i] = r.namesOf(t)
+		var err error
+		if keys[i].secret, err = t.Secret(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return keys, nil
+}
+
+// keysForStoring returns the keys that a tenant's texts are stored with.
+func (r *Recall) keysForStoring(ctx context.Context, tenant string) (tenantKeys, error) {
+	k := r.keysOf(tenant)
+	var err error
+	k.secret, err = k.tenant.SecretForStoring(ctx)
+	return k, err
+}
+
+// put stores items of a tenant. It fails if the tenant was forgotten since k was read: what was sealed with k
+// could not be read back.
+func (r *Recall) put(ctx context.Context, k tenantKeys, items ...state.Item) error {
+	if len(items) == 0 {
+		return nil
+	}
+	return k.secret.Put(ctx, r.store, items...)
+}
+
+// retryForgotten does something again if the tenant was forgotten meanwhile, or the store emptied: then with a
+// new secret.
+func retryForgotten[T any](do func() (T, error)) (T, error) {
+	result, err := do()
+	if errors.Is(err, keyring.ErrForgotten) {
+		return do()
+	}
+	return result, err
 }
 
 // hash128 hashes the chunks of a text under key.
@@ -114,31 +145,20 @@ func hash128(key []byte, chunks iter.Seq[[]byte]) (sum [idBytes]byte) {
 	return sum
 }
 
-// aead returns the cipher of one original. Its key is the original's own, so that random nonces of
-// 96 bits are safe however many originals a tenant has.
-func (k tenantKeys) aead(id string) (cipher.AEAD, error) {
-	key, err := hkdf.Expand(sha256.New, k.seal, id, 32)
-	if err != nil {
-		return nil, fmt.Errorf("deriving a key: %w", err)
-	}
-	block, err := aes.NewCipher(key)
-	if err != nil {
-		return nil, fmt.Errorf("making a cipher: %w", err)
-	}
-	return cipher.NewGCMWithRandomNonce(block)
-}
+// cipher returns the cipher of one original.
+func (k tenantKeys) cipher(id string) (keyring.Cipher, error) { return k.tenant.Cipher(k.secret, id) }
 
 // manifestPart is the manifest's number among the sealed parts of an original.
 const manifestPart = -1
 
 // sealPart encrypts text and binds it to its place: a part cannot replace another part, nor one of
 // another original.
-func sealPart(aead cipher.AEAD, id string, part int, text []byte) []byte {
-	return aead.Seal(nil, nil, text, fmt.Appendf(nil, "%s/%d", id, part))
+func sealPart(c keyring.Cipher, id string, part int, text []byte) []byte {
+	return c.Seal(text, fmt.Appendf(nil, "%s/%d", id, part))
 }
 
-func unsealPart(aead cipher.AEAD, id string, part int, sealed []byte) ([]byte, error) {
-	text, err := aead.Open(nil, nil, sealed, fmt.Appendf(nil, "%s/%d", id, part))
+func unsealPart(c keyring.Cipher, id string, part int, sealed []byte) ([]byte, error) {
+	text, err := c.Open(sealed, fmt.Appendf(nil, "%s/%d", id, part))
 	if err != nil { // a wrong secret, or a damaged store
 		return nil, unknownID(err)
 	}

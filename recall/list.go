@@ -67,12 +67,20 @@ type lister struct {
 // then those that an earlier version stored, the last used first. An original that expires meanwhile is
 // left out.
 func (r *Recall) List(ctx context.Context, tenant string, req ListRequest) (List, error) {
-	l := &lister{r: r, keys: r.keysOf(tenant), req: req, seen: map[string]struct{}{}}
-	var err error
-	if req.CallID != "" {
-		err = l.listCall(ctx)
-	} else if err = l.listCalls(ctx); err == nil {
-		err = l.listWithoutCalls(ctx)
+	keys, err := r.keysForReading(ctx, tenant)
+	if err != nil {
+		return List{}, err
+	}
+	l := &lister{r: r, req: req, seen: map[string]struct{}{}}
+	for _, l.keys = range keys { // what was stored under an old root secret is older
+		if req.CallID != "" {
+			err = l.listCall(ctx)
+		} else if err = l.listCalls(ctx); err == nil {
+			err = l.listWithoutCalls(ctx)
+		}
+		if err != nil {
+			break
+		}
 	}
 	if errors.Is(err, errListEnd) {
 		err = nil
@@ -188,11 +196,11 @@ func (l *lister) eachEntry(ctx context.Context, prefix string, f func(state.Entr
 }
 
 func (l *lister) readCall(ctx context.Context, id, key string) (Call, error) {
-	aead, err := l.keys.aead(id)
+	c, err := l.keys.cipher(id)
 	if err != nil {
 		return Call{}, err
 	}
-	return l.r.readCall(ctx, key, aead)
+	return l.r.readCall(ctx, key, c)
 }
 
 func (l *lister) addAll(ctx context.Context, found []Listed) error {
@@ -211,25 +219,20 @@ func (l *lister) addOriginal(ctx context.Context, e Listed) error {
 		l.list.More = true
 		return errListEnd
 	}
-	aead, err := l.keys.aead(e.ID)
-	if err != nil {
-		return err
-	}
-	m, err := l.r.readManifest(ctx, l.keys, e.ID, aead)
+	o, err := l.r.findOriginal(ctx, []tenantKeys{l.keys}, e.ID)
 	if err != nil {
 		return skipUnknown(err)
 	}
-	o := &Original{ID: e.ID, Bytes: m.Bytes, Chars: m.Chars, Origins: m.Origins, r: l.r, keys: l.keys, aead: aead, m: m}
-	e.Bytes, e.Chars = m.Bytes, m.Chars
-	if e.Call.At.IsZero() && len(m.Origins) > 0 {
-		e.Call.Origin = m.Origins[0]
+	e.Bytes, e.Chars = o.Bytes, o.Chars
+	if e.Call.At.IsZero() && len(o.Origins) > 0 {
+		e.Call.Origin = o.Origins[0]
 	}
 	if l.req.Pattern != nil {
-		if l.req.MaxBytes > 0 && l.list.Searched+m.Bytes > l.req.MaxBytes {
+		if l.req.MaxBytes > 0 && l.list.Searched+o.Bytes > l.req.MaxBytes {
 			l.list.Stopped = true
 			return errListEnd
 		}
-		l.list.Searched += m.Bytes
+		l.list.Searched += o.Bytes
 		if e.Line, e.Text, err = o.firstMatch(ctx, l.req.Pattern); err == nil && e.Line == 0 {
 			return nil
 		}

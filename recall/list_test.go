@@ -229,13 +229,13 @@ type withoutCalls struct {
 	drop bool
 }
 
-func (d *withoutCalls) Put(ctx context.Context, items []state.Item, lease state.Lease) error {
+func (d *withoutCalls) PutIf(ctx context.Context, cond state.Condition, items []state.Item, lease state.Lease) (bool, error) {
 	if d.drop {
 		items = slices.DeleteFunc(slices.Clone(items), func(i state.Item) bool {
 			return strings.HasPrefix(i.Key, "call/") || strings.HasPrefix(i.Key, "time/")
 		})
 	}
-	return d.Driver.Put(ctx, items, lease)
+	return d.Driver.PutIf(ctx, cond, items, lease)
 }
 
 // The store holds no call id, tool or server name in plain text.

@@ -83,11 +83,14 @@ func (r *Recall) OmittedBytes(ctx context.Context, tenant string, raw []byte) (i
 	if n, ok := r.omitted.bytes.Get(key); ok {
 		return n, nil
 	}
-	k := r.keysOf(tenant)
+	keys, err := r.keysForReading(ctx, tenant)
+	if err != nil {
+		return 0, err
+	}
 	text := jsonscan.AppendDecoded(nil, raw)
-	n, known, err := r.omittedFrom(ctx, k, text)
+	n, known, err := r.omittedFrom(ctx, keys, text)
 	if err == nil && !known {
-		n, err = r.omittedByMarkers(ctx, k, text)
+		n, err = r.omittedByMarkers(ctx, keys, text)
 	}
 	if err != nil {
 		return 0, err
@@ -98,28 +101,34 @@ func (r *Recall) OmittedBytes(ctx context.Context, tenant string, raw []byte) (i
 }
 
 // omittedFrom is how many bytes of its original a text lacks; false if the gateway did not show this text.
-func (r *Recall) omittedFrom(ctx context.Context, k tenantKeys, text []byte) (int, bool, error) {
-	raw, err := r.store.Get(ctx, k.shortenedKey(hash128(k.shortened, func(yield func([]byte) bool) { yield(text) })))
-	if err != nil {
-		return 0, false, ignoreUnknown(err)
+func (r *Recall) omittedFrom(ctx context.Context, keys []tenantKeys, text []byte) (int, bool, error) {
+	for _, k := range keys {
+		raw, err := r.store.Get(ctx, k.shortenedKey(hash128(k.shortened, func(yield func([]byte) bool) { yield(text) })))
+		if err != nil {
+			if err := ignoreUnknown(err); err != nil {
+				return 0, false, err
+			}
+			continue
+		}
+		shown := decodeShownText(raw)
+		o, err := r.originalOf(ctx, keys, shown.id)
+		if o == nil || err != nil {
+			return 0, false, err
+		}
+		whole := o.Bytes
+		if shown.passBytes > 0 {
+			whole = min(whole, shown.passBytes)
+		}
+		return int(max(0, whole-int64(len(text)))), true, nil
 	}
-	shown := decodeShownText(raw)
-	m, err := r.manifestOf(ctx, k, shown.id)
-	if m == nil || err != nil {
-		return 0, false, err
-	}
-	whole := m.Bytes
-	if shown.passBytes > 0 {
-		whole = min(whole, shown.passBytes)
-	}
-	return int(max(0, whole-int64(len(text)))), true, nil
+	return 0, false, nil
 }
 
 // omittedByMarkers looks for shortened texts inside a text, by their markers.
-func (r *Recall) omittedByMarkers(ctx context.Context, k tenantKeys, text []byte) (int, error) {
+func (r *Recall) omittedByMarkers(ctx context.Context, keys []tenantKeys, text []byte) (int, error) {
 	type original struct {
 		omitted, markers int64
-		m                *manifest
+		m                *Original
 	}
 	total := 0
 	originals := map[string]*original{}
@@ -129,12 +138,12 @@ func (r *Recall) omittedByMarkers(ctx context.Context, k tenantKeys, text []byte
 		if !seen {
 			o = &original{}
 			originals[id] = o
-			n, known, err := r.omittedFrom(ctx, k, jsonStringAround(text, at[0]))
+			n, known, err := r.omittedFrom(ctx, keys, jsonStringAround(text, at[0]))
 			if err != nil {
 				return 0, err
 			}
 			if total += n; !known {
-				if o.m, err = r.manifestOf(ctx, k, id); err != nil {
+				if o.m, err = r.originalOf(ctx, keys, id); err != nil {
 					return 0, err
 				}
 			}
@@ -182,17 +191,13 @@ func jsonStringAround(text []byte, at int) []byte {
 	return jsonscan.AppendDecoded(nil, text[start+1:end])
 }
 
-// manifestOf is the manifest of an original, nil if the store has none.
-func (r *Recall) manifestOf(ctx context.Context, k tenantKeys, id string) (*manifest, error) {
-	aead, err := k.aead(id)
-	if err != nil {
-		return nil, err
-	}
-	m, err := r.readManifest(ctx, k, id, aead)
+// originalOf is an original, nil if the store has none.
+func (r *Recall) originalOf(ctx context.Context, keys []tenantKeys, id string) (*Original, error) {
+	o, err := r.findOriginal(ctx, keys, id)
 	if err != nil {
 		return nil, ignoreUnknown(asUnknown(err))
 	}
-	return m, nil
+	return o, nil
 }
 
 // ignoreUnknown drops the error that something is not in the store.

@@ -2,7 +2,6 @@ package recall
 
 import (
 	"context"
-	"crypto/cipher"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/ctxgate/ctxgate/fault"
 	"github.com/ctxgate/ctxgate/internal/varint"
+	"github.com/ctxgate/ctxgate/keyring"
 	"github.com/ctxgate/ctxgate/state"
 )
 
@@ -59,6 +59,7 @@ type manifest struct {
 	Parts        int
 	Origins      []Origin
 	inline       []byte // the compressed text when there is one part
+	isCurrent    bool   // sealed with the tenant's secret, as read
 }
 
 const (
@@ -165,17 +166,21 @@ func evenChunks(text iter.Seq[[]byte]) iter.Seq[[]byte] {
 // once they are in the store. The parts of a large original are stored here, one by one, before its
 // manifest is returned.
 func (r *Recall) originalItems(ctx context.Context, k tenantKeys, o original, from Call) ([]state.Item, error) {
-	aead, err := k.aead(o.id)
+	c, err := k.cipher(o.id)
 	if err != nil {
 		return nil, err
 	}
-	m, err := r.renewManifest(ctx, k, o.id, aead)
+	m, err := r.renewManifest(ctx, k, o.id, c)
 	if err != nil {
 		return nil, err
 	}
-	if m == nil {
-		if m, err = r.storeParts(ctx, k, o, aead); err != nil {
+	if m == nil || !m.isCurrent {
+		stored := m
+		if m, err = r.storeParts(ctx, k, o, c); err != nil {
 			return nil, err
+		}
+		if stored != nil { // it was sealed before tenants had secrets
+			m.Origins = slices.DeleteFunc(stored.Origins, func(o Origin) bool { return o == from.Origin })
 		}
 	} else if slices.Contains(m.Origins, from.Origin) {
 		// A text that is shown on every turn costs reads, no writes.
@@ -183,7 +188,7 @@ func (r *Recall) originalItems(ctx context.Context, k tenantKeys, o original, fr
 			_, err := r.store.Get(ctx, i.Key)
 			return err == nil
 		})
-		return append(items, r.callItems(ctx, k, o.id, aead, from)...), nil
+		return append(items, r.callItems(ctx, k, o.id, c, from)...), nil
 	}
 	if len(m.Origins) == maxOrigins {
 		return nil, errTooManyOrigins
@@ -191,36 +196,40 @@ func (r *Recall) originalItems(ctx context.Context, k tenantKeys, o original, fr
 	// Of two requests that add an origin at once, one may overwrite the other's; the next text of
 	// that origin adds it again.
 	m.Origins = append(m.Origins, from.Origin)
-	sealed := sealPart(aead, o.id, manifestPart, m.encode())
+	sealed := sealPart(c, o.id, manifestPart, m.encode())
 	items := []state.Item{{Key: k.groupKey(o.id), Group: k.groupKey(o.id), Value: sealed}}
 	items = append(items, k.shortenedItems(o)...)
-	return append(items, r.callItems(ctx, k, o.id, aead, from)...), nil
+	return append(items, r.callItems(ctx, k, o.id, c, from)...), nil
 }
 
 // renewManifest returns the manifest of an original that is stored already, nil when there is none.
 // It renews the lease before it reads: parts that are found must not expire before the cut is shown.
-func (r *Recall) renewManifest(ctx context.Context, k tenantKeys, id string, aead cipher.AEAD) (*manifest, error) {
+func (r *Recall) renewManifest(ctx context.Context, k tenantKeys, id string, c keyring.Cipher) (*manifest, error) {
 	found, err := r.store.Touch(ctx, k.groupKey(id))
 	if !found || err != nil {
 		return nil, err
 	}
-	m, err := r.readManifest(ctx, k, id, aead)
+	m, err := r.readManifest(ctx, k, id, c)
 	if err != nil && fault.KindOf(asUnknown(err)) == fault.UnknownHandle {
 		return nil, nil // parts without a manifest, or an unreadable one: store everything again
 	}
 	return m, err
 }
 
-func (r *Recall) readManifest(ctx context.Context, k tenantKeys, id string, aead cipher.AEAD) (*manifest, error) {
+func (r *Recall) readManifest(ctx context.Context, k tenantKeys, id string, c keyring.Cipher) (*manifest, error) {
 	sealed, err := r.store.Get(ctx, k.groupKey(id))
 	if err != nil {
 		return nil, err
 	}
-	plain, err := unsealPart(aead, id, manifestPart, sealed)
+	plain, err := unsealPart(c, id, manifestPart, sealed)
 	if err != nil {
 		return nil, err
 	}
-	return decodeManifest(plain)
+	m, err := decodeManifest(plain)
+	if err == nil {
+		m.isCurrent = keyring.IsCurrent(sealed)
+	}
+	return m, err
 }
 
 // shortenedItems map the texts that are shown instead of o to its id.
@@ -235,7 +244,7 @@ func (k tenantKeys) shortenedItems(o original) []state.Item {
 // storeParts compresses and seals the text of o. A text of one part is returned inside the manifest;
 // of a larger one each part is stored before the next is compressed, so that memory holds one. The
 // number of parts is known only at the end: most of a raw text may be escapes.
-func (r *Recall) storeParts(ctx context.Context, k tenantKeys, o original, aead cipher.AEAD) (*manifest, error) {
+func (r *Recall) storeParts(ctx context.Context, k tenantKeys, o original, c keyring.Cipher) (*manifest, error) {
 	m := &manifest{Chars: int64(o.chars)}
 	var packed []byte // reused for each part: only sealed copies go to the store
 	if !o.isSingle {
@@ -243,7 +252,7 @@ func (r *Recall) storeParts(ctx context.Context, k tenantKeys, o original, aead 
 	}
 	putPacked := func() error {
 		n := m.Parts - 1
-		return r.store.Put(ctx, state.Item{Key: k.partKey(o.id, n), Group: k.groupKey(o.id), Value: sealPart(aead, o.id, n, packed)})
+		return r.put(ctx, k, state.Item{Key: k.partKey(o.id, n), Group: k.groupKey(o.id), Value: sealPart(c, o.id, n, packed)})
 	}
 	for chunk := range o.chunks {
 		if m.Parts > 0 {
@@ -268,10 +277,10 @@ type Original struct {
 	Bytes, Chars int64
 	Origins      []Origin // a reader must be allowed to call one of them
 
-	r    *Recall
-	keys tenantKeys
-	aead cipher.AEAD
-	m    *manifest
+	r      *Recall
+	keys   tenantKeys
+	cipher keyring.Cipher
+	m      *manifest
 }
 
 // Access says whether the reader may call an origin today.
@@ -293,21 +302,40 @@ func (r *Recall) OpenFor(ctx context.Context, tenant, id string, mayCall Access)
 	if err != nil {
 		return nil, err
 	}
-	k := r.keysOf(tenant)
-	aead, err := k.aead(id)
+	keys, err := r.keysForReading(ctx, tenant)
 	if err != nil {
 		return nil, err
 	}
-	m, err := r.readManifest(ctx, k, id, aead)
+	o, err := r.findOriginal(ctx, keys, id)
 	if err != nil {
 		return nil, asUnknown(err)
 	}
-	if !slices.ContainsFunc(m.Origins, mayCall) {
+	if !slices.ContainsFunc(o.Origins, mayCall) {
 		return nil, unknownID(errNoOriginAllowed)
 	}
 	// Reading renews the lease. An error is ignored: a store that cannot write may still be read.
-	_, _ = r.store.Touch(ctx, k.groupKey(id))
-	return &Original{ID: id, Bytes: m.Bytes, Chars: m.Chars, Origins: m.Origins, r: r, keys: k, aead: aead, m: m}, nil
+	_, _ = r.store.Touch(ctx, o.keys.groupKey(id))
+	return o, nil
+}
+
+// findOriginal looks for an original under every root secret. For an id that is not there it always does the
+// same, whether the id was made up, has expired or is another tenant's: the store has nothing under that key.
+func (r *Recall) findOriginal(ctx context.Context, keys []tenantKeys, id string) (*Original, error) {
+	err := state.ErrUnknown
+	for _, k := range keys {
+		var c keyring.Cipher
+		if c, err = k.cipher(id); err != nil {
+			return nil, err
+		}
+		var m *manifest
+		if m, err = r.readManifest(ctx, k, id, c); err == nil {
+			return &Original{ID: id, Bytes: m.Bytes, Chars: m.Chars, Origins: m.Origins, r: r, keys: k, cipher: c, m: m}, nil
+		}
+		if fault.KindOf(asUnknown(err)) != fault.UnknownHandle {
+			return nil, err
+		}
+	}
+	return nil, err
 }
 
 // WriteText writes the whole text, a part at a time. After an error before the first byte nothing
@@ -367,7 +395,7 @@ func (o *Original) readPart(ctx context.Context, n int) ([]byte, error) {
 	if err != nil {
 		return nil, asUnknown(err)
 	}
-	return unsealPart(o.aead, o.ID, n, sealed)
+	return unsealPart(o.cipher, o.ID, n, sealed)
 }
 
 // asUnknown turns every error that means "not there" into [ErrUnknown].

@@ -32,19 +32,18 @@ package recall
 import (
 	"context"
 	"errors"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/semaphore"
 
 	"github.com/ctxgate/ctxgate/internal/gencache"
 	"github.com/ctxgate/ctxgate/internal/unit"
+	"github.com/ctxgate/ctxgate/keyring"
 	"github.com/ctxgate/ctxgate/state"
 )
 
 // MinSecretBytes is the shortest root secret.
-const MinSecretBytes = 32
+const MinSecretBytes = keyring.MinSecretBytes
 
 // Config says whether and how originals are stored.
 type Config struct {
@@ -94,31 +93,36 @@ const minSpill = 4 * partSize
 // Recall stores originals and gives them back.
 type Recall struct {
 	store *state.Store
-	root  []byte
+	ring  *keyring.Keyring
 	cfg   Config
 	spill *semaphore.Weighted
 
 	compressor  *compressor
 	receipts    *receiptCache
 	omitted     omittedCache
-	recordSlots *gencache.Cache[recordName, *recordSlot]
-	keys        sync.Map     // tenantKeys by tenant
-	derived     atomic.Int64 // how many were added to keys since it was cleared
+	recordSlots *gencache.Cache[recordName, recordSlot]
+	keys        *gencache.Cache[*keyring.Tenant, tenantKeys]
 }
 
 // New makes a Recall over a store. The secret is the root of every id and key: all replicas
-// that share a store need the same.
-func New(store *state.Store, secret []byte, cfg Config) (*Recall, error) {
-	if len(secret) < MinSecretBytes {
-		return nil, errors.New("recall: the secret must have at least 32 bytes")
+// that share a store need the same. What was stored under an old secret can be read back.
+func New(store *state.Store, secret []byte, cfg Config, old ...[]byte) (*Recall, error) {
+	ring, err := keyring.New(store, secret, old...)
+	if err != nil {
+		return nil, err
 	}
+	return WithKeyring(store, ring, cfg)
+}
+
+// WithKeyring makes a Recall whose keys others use, too. The keyring is over the same driver as the store.
+func WithKeyring(store *state.Store, ring *keyring.Keyring, cfg Config) (*Recall, error) {
 	compressor, err := newCompressor()
 	if err != nil {
 		return nil, err
 	}
 	return &Recall{
-		store: store, root: secret, cfg: cfg, spill: semaphore.NewWeighted(int64(cfg.SpillBytes)), compressor: compressor,
-		receipts: newReceiptCache(store.AckLifetime()), omitted: newOmittedCache(), recordSlots: gencache.New[recordName, *recordSlot](recordSlotsSize),
+		store: store, ring: ring, cfg: cfg, keys: gencache.New[*keyring.Tenant, tenantKeys](keysCacheSize), spill: semaphore.NewWeighted(int64(cfg.SpillBytes)), compressor: compressor,
+		receipts: newReceiptCache(store.AckLifetime()), omitted: newOmittedCache(), recordSlots: gencache.New[recordName, recordSlot](recordSlotsSize),
 	}, nil
 }
 

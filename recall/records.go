@@ -2,12 +2,13 @@ package recall
 
 import (
 	"context"
-	"crypto/cipher"
 	"crypto/hmac"
 	"crypto/sha256"
 	"sync/atomic"
 	"time"
 
+	"github.com/ctxgate/ctxgate/fault"
+	"github.com/ctxgate/ctxgate/keyring"
 	"github.com/ctxgate/ctxgate/state"
 )
 
@@ -21,29 +22,33 @@ type Record struct {
 // recordSlot is the key of a record and the cipher that seals it. Slots are cached: a conversation's
 // record is read with every request, and deriving the slot takes longer than reading the record.
 type recordSlot struct {
+	keys    tenantKeys
 	key     string
-	aead    cipher.AEAD
-	renewed atomic.Int64 // when the lease was last renewed, in Unix nanoseconds
+	cipher  keyring.Cipher
+	renewed *atomic.Int64 // when the lease was last renewed, in Unix nanoseconds
 }
 
-type recordName struct{ tenant, name string }
+type recordName struct {
+	tenant *keyring.Tenant
+	name   string
+}
 
 const recordSlotsSize = 1 << 11 // slots in each generation of the cache
 
-func (r *Recall) recordSlot(tenant, name string) (*recordSlot, error) {
-	cacheKey := recordName{tenant, name}
-	if slot, ok := r.recordSlots.Get(cacheKey); ok {
+// recordSlot returns the slot of a record under the secret of k.
+func (r *Recall) recordSlot(k tenantKeys, name string) (recordSlot, error) {
+	cacheKey := recordName{k.tenant, name}
+	slot, ok := r.recordSlots.Get(cacheKey)
+	if ok && slot.keys.secret == k.secret {
 		return slot, nil
 	}
-	k := r.keysOf(tenant)
 	h := hmac.New(sha256.New, k.record) // the name may hold text of the conversation
 	_, _ = h.Write([]byte(name))
-	key := "note/" + k.tag + "/" + crockford.EncodeToString(h.Sum(nil)[:idBytes])
-	aead, err := k.aead(key)
-	if err != nil {
-		return nil, err
+	slot = recordSlot{keys: k, key: "note/" + k.tag + "/" + crockford.EncodeToString(h.Sum(nil)[:idBytes]), renewed: new(atomic.Int64)}
+	var err error
+	if slot.cipher, err = k.cipher(slot.key); err != nil {
+		return slot, err
 	}
-	slot := &recordSlot{key: key, aead: aead}
 	r.recordSlots.Put(cacheKey, slot, 1)
 	return slot, nil
 }
@@ -53,24 +58,46 @@ func (r *Recall) PutRecords(ctx context.Context, tenant string, records ...Recor
 	if !r.cfg.Enabled {
 		return errDisabled
 	}
-	items := make([]state.Item, 0, len(records))
-	for _, record := range records {
-		slot, err := r.recordSlot(tenant, record.Name)
+	_, err := retryForgotten(func() (struct{}, error) {
+		k, err := r.keysForStoring(ctx, tenant)
 		if err != nil {
-			return err
+			return struct{}{}, err
 		}
-		items = append(items, state.Item{Key: slot.key, Group: slot.key, Value: sealPart(slot.aead, slot.key, manifestPart, record.Value)})
-	}
-	return r.store.Put(ctx, items...)
+		items := make([]state.Item, 0, len(records))
+		for _, record := range records {
+			slot, err := r.recordSlot(k, record.Name)
+			if err != nil {
+				return struct{}{}, err
+			}
+			items = append(items, state.Item{Key: slot.key, Group: slot.key, Value: sealPart(slot.cipher, slot.key, manifestPart, record.Value)})
+		}
+		return struct{}{}, r.put(ctx, k, items...)
+	})
+	return err
 }
 
 // GetRecord returns the value of a record, or an error of kind UnknownHandle when there is none.
-// Reading it renews its lease, but not on every request.
+// Reading it renews its lease, but not on every request. A record that was stored under an old root secret is
+// found, too.
 func (r *Recall) GetRecord(ctx context.Context, tenant, name string) ([]byte, error) {
 	if !r.cfg.Enabled {
 		return nil, errDisabled
 	}
-	slot, err := r.recordSlot(tenant, name)
+	keys, err := r.keysForReading(ctx, tenant)
+	if err != nil {
+		return nil, err
+	}
+	for _, k := range keys {
+		var value []byte
+		if value, err = r.readRecord(ctx, k, name); err == nil || fault.KindOf(err) != fault.UnknownHandle {
+			return value, err
+		}
+	}
+	return nil, err
+}
+
+func (r *Recall) readRecord(ctx context.Context, k tenantKeys, name string) ([]byte, error) {
+	slot, err := r.recordSlot(k, name)
 	if err != nil {
 		return nil, err
 	}
@@ -78,7 +105,7 @@ func (r *Recall) GetRecord(ctx context.Context, tenant, name string) ([]byte, er
 	if err != nil {
 		return nil, err
 	}
-	value, err := unsealPart(slot.aead, slot.key, manifestPart, sealed)
+	value, err := unsealPart(slot.cipher, slot.key, manifestPart, sealed)
 	if err != nil {
 		return nil, err
 	}

@@ -104,7 +104,16 @@ func (r *Recall) Shrink(ctx context.Context, req ShrinkRequest, p Policy) (s Shr
 		p, req.Strings, blocks = fitting.policy, fitting.strings, fitting.blocks
 		scope.Free(int64(len(req.Body)))
 	}
-	w := cutWriter{r: r, reserved: r.newReservation(ctx), keys: r.keysOf(req.Tenant), req: req, policy: p, out: &s}
+	s, _ = retryForgotten(func() (ShrinkResult, error) {
+		s := r.storeCuts(ctx, req, p, blocks)
+		return s, s.Err
+	})
+	return s
+}
+
+// storeCuts stores the originals of what p cuts, and of the blocks that are left out, if any.
+func (r *Recall) storeCuts(ctx context.Context, req ShrinkRequest, p Policy, blocks *cut) (s ShrinkResult) {
+	w := cutWriter{r: r, reserved: r.newReservation(ctx), req: req, policy: p, out: &s}
 	defer w.reserved.releaseAll()
 	for c := range p.cuts(req, p.cutFunc(ctx, req.Body)) {
 		w.addCut(ctx, c)
@@ -171,9 +180,16 @@ func (w *cutWriter) addCut(ctx context.Context, c cut) {
 	}
 	first := c.parts[0]
 	// An error is ignored: a store that cannot answer cannot store the original either.
-	if known, _ := w.r.isShortened(ctx, w.keys, first.chunks(w.req.Body)); known {
+	if known, _ := w.r.isShortened(ctx, w.req.Tenant, first.chunks(w.req.Body)); known {
 		w.out.AlreadyCut++
 		return
+	}
+	if w.keys.secret == nil {
+		var err error
+		if w.keys, err = w.r.keysForStoring(ctx, w.req.Tenant); err != nil {
+			w.storeFailed(ctx, err, c)
+			return
+		}
 	}
 	flush := func() error { w.flush(ctx); return w.out.Err }
 	if err := w.reserved.reserve(ctx, first.Len(), flush); err != nil {
@@ -215,7 +231,7 @@ func (w *cutWriter) addCut(ctx context.Context, c cut) {
 func (w *cutWriter) flush(ctx context.Context) {
 	err := w.out.Err
 	if err == nil && len(w.items) > 0 {
-		err = w.r.store.Put(ctx, w.items...)
+		err = w.r.put(ctx, w.keys, w.items...)
 	}
 	w.reserved.releaseAll()
 	for _, p := range w.pending {
@@ -279,7 +295,7 @@ func (r *Recall) PlanShrink(ctx context.Context, req PlanRequest) (edits []jsons
 		return nil, nil
 	}
 	if r.cfg.Enabled {
-		if known, err := r.isShortened(ctx, r.keysOf(req.Tenant), jsonscan.DecodedChunks(req.Raw, partSize)); known || err != nil {
+		if known, err := r.isShortened(ctx, req.Tenant, jsonscan.DecodedChunks(req.Raw, partSize)); known || err != nil {
 			return nil, err
 		}
 	}

@@ -35,13 +35,18 @@ func (r *Recall) StoreText(ctx context.Context, tenant, text string, from Origin
 		return r.ID(tenant, text), err
 	}
 	defer reserved.releaseAll()
-	k := r.keysOf(tenant)
-	o := newOriginal(k, textChunks(text), len(text), utf8.RuneCountInString(text))
-	items, err := r.originalItems(ctx, k, o, Call{Origin: from})
-	if err != nil {
-		return o.id, err
-	}
-	return o.id, r.store.Put(ctx, items...)
+	return retryForgotten(func() (string, error) {
+		k, err := r.keysForStoring(ctx, tenant)
+		if err != nil {
+			return r.ID(tenant, text), err
+		}
+		o := newOriginal(k, textChunks(text), len(text), utf8.RuneCountInString(text))
+		items, err := r.originalItems(ctx, k, o, Call{Origin: from})
+		if err != nil {
+			return o.id, err
+		}
+		return o.id, r.put(ctx, k, items...)
+	})
 }
 
 // ID is the id of a text, stored or not: the same as for a string of a reply that says the same.
@@ -79,12 +84,16 @@ type StoreRequest struct {
 // without an id, and the error says why. A text that this process stored a short while ago costs one
 // small read, of the store's epoch.
 func (r *Recall) StoreAll(ctx context.Context, tenant string, texts []StoreRequest) ([]Receipt, error) {
-	receipts := make([]Receipt, len(texts))
 	if !r.cfg.Enabled {
-		return receipts, errDisabled
+		return make([]Receipt, len(texts)), errDisabled
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.cfg.KeepTimeout.D())
 	defer cancel()
+	return retryForgotten(func() ([]Receipt, error) { return r.storeAll(ctx, tenant, texts) })
+}
+
+func (r *Recall) storeAll(ctx context.Context, tenant string, texts []StoreRequest) ([]Receipt, error) {
+	receipts := make([]Receipt, len(texts))
 	b := storeBatch{r: r, reserved: r.newReservation(ctx), tenant: tenant, receipts: receipts, started: time.Now(), epoch: r.Epoch(ctx)}
 	for i := range texts {
 		fp := r.receipts.fingerprint(tenant, &texts[i])
@@ -122,8 +131,11 @@ type pendingText struct {
 
 // addText prepares a text; flush stores it.
 func (b *storeBatch) addText(ctx context.Context, n int, fp gencache.Fingerprint, t *StoreRequest) error {
-	if b.keys.tag == "" {
-		b.keys = b.r.keysOf(b.tenant)
+	if b.keys.secret == nil {
+		var err error
+		if b.keys, err = b.r.keysForStoring(ctx, b.tenant); err != nil {
+			return err
+		}
 	}
 	if err := b.reserved.reserve(ctx, t.maxBytes(), func() error { return b.flush(ctx) }); err != nil {
 		return err
@@ -135,12 +147,12 @@ func (b *storeBatch) addText(ctx context.Context, n int, fp gencache.Fingerprint
 	from := Call{Origin: t.Origin, ID: t.CallID}
 	if at := slices.IndexFunc(b.pending, func(p pendingText) bool { return p.id == o.id }); at >= 0 {
 		if b.pending[at].from.Origin == from.Origin {
-			aead, err := b.keys.aead(o.id)
+			c, err := b.keys.cipher(o.id)
 			if err != nil {
 				return err
 			}
 			b.items = append(b.items, b.keys.shortenedItems(o)...)
-			b.items = append(b.items, b.r.callItems(ctx, b.keys, o.id, aead, from)...)
+			b.items = append(b.items, b.r.callItems(ctx, b.keys, o.id, c, from)...)
 			b.pending = append(b.pending, pendingText{n, fp, o.id, from})
 			return nil
 		}
@@ -174,7 +186,7 @@ func (b *storeBatch) flush(ctx context.Context) error {
 // putPending stores what was collected and, once the store has acknowledged it, writes the receipts.
 func (b *storeBatch) putPending(ctx context.Context) error {
 	defer func() { b.pending, b.items = nil, nil }()
-	if err := b.r.store.Put(ctx, b.items...); err != nil {
+	if err := b.r.put(ctx, b.keys, b.items...); err != nil {
 		return err
 	}
 	for _, p := range b.pending {
@@ -279,15 +291,22 @@ func (r *Recall) Epoch(ctx context.Context) state.Epoch {
 // of an original. The store remembers those texts under a keyed hash; a marker proves nothing, since
 // anybody can write one. The lease of the original is renewed, because it is shown again. With an
 // error the answer is not known.
-func (r *Recall) isShortened(ctx context.Context, k tenantKeys, text iter.Seq[[]byte]) (bool, error) {
-	raw, err := r.store.Get(ctx, k.shortenedKey(hash128(k.shortened, text)))
-	if err != nil {
-		return false, ignoreUnknown(err)
+func (r *Recall) isShortened(ctx context.Context, tenant string, text iter.Seq[[]byte]) (bool, error) {
+	for _, t := range r.ring.Tenants(tenant) {
+		k := r.namesOf(t)
+		raw, err := r.store.Get(ctx, k.shortenedKey(hash128(k.shortened, text)))
+		if err != nil {
+			if err := ignoreUnknown(err); err != nil {
+				return false, err
+			}
+			continue
+		}
+		if id := decodeShownText(raw).id; id != "" {
+			_, _ = r.store.Touch(ctx, k.groupKey(id)) // a store that cannot write may still be read
+		}
+		return true, nil
 	}
-	if id := decodeShownText(raw).id; id != "" {
-		_, _ = r.store.Touch(ctx, k.groupKey(id)) // a store that cannot write may still be read
-	}
-	return true, nil
+	return false, nil
 }
 
 // MarkShortened remembers texts that a caller made of a stored original, so that they are not cut
@@ -296,12 +315,15 @@ func (r *Recall) MarkShortened(ctx context.Context, tenant, id string, texts ...
 	if !r.cfg.Enabled {
 		return errDisabled
 	}
-	k := r.keysOf(tenant)
+	k, err := r.keysForStoring(ctx, tenant)
+	if err != nil {
+		return err
+	}
 	items := make([]state.Item, len(texts))
 	for i, text := range texts {
 		items[i] = state.Item{Key: k.shortenedKey(hash128(k.shortened, textChunks(text))), Group: k.groupKey(id), Value: shownText{id, nothingMore}.encodeText()}
 	}
-	return r.store.Put(ctx, items...)
+	return r.put(ctx, k, items...)
 }
 
 // reservation is the memory that the originals of one reply hold on their way to the store: out of

@@ -112,12 +112,12 @@ type interleavingDriver struct {
 	do   func()
 }
 
-func (m *interleavingDriver) Put(ctx context.Context, items []state.Item, lease state.Lease) error {
-	err := m.Driver.Put(ctx, items, lease)
+func (m *interleavingDriver) PutIf(ctx context.Context, cond state.Condition, items []state.Item, lease state.Lease) (bool, error) {
+	ok, err := m.Driver.PutIf(ctx, cond, items, lease)
 	if !m.done.Swap(true) {
 		m.do()
 	}
-	return err
+	return ok, err
 }
 
 // I1: storing a large text while others store the same text, escaped differently, loses nothing.

@@ -69,7 +69,9 @@ func TestPanicsPassWhole(t *testing.T) {
 
 type panickingDriver struct{ state.Driver }
 
-func (*panickingDriver) Put(context.Context, []state.Item, state.Lease) error { panic("a bug") }
+func (*panickingDriver) PutIf(context.Context, state.Condition, []state.Item, state.Lease) (bool, error) {
+	panic("a bug")
+}
 
 // I1: when one part of a large original is refused, nothing of the string is cut.
 func TestStoredBeforeCutAcrossParts(t *testing.T) {
@@ -87,11 +89,11 @@ type failAfterDriver struct {
 	allow int
 }
 
-func (f *failAfterDriver) Put(ctx context.Context, items []state.Item, lease state.Lease) error {
+func (f *failAfterDriver) PutIf(ctx context.Context, cond state.Condition, items []state.Item, lease state.Lease) (bool, error) {
 	if f.allow--; f.allow < 0 {
-		return errors.New("disk full")
+		return false, errors.New("disk full")
 	}
-	return f.Driver.Put(ctx, items, lease)
+	return f.Driver.PutIf(ctx, cond, items, lease)
 }
 
 // I9: however many replies come at once, the bytes on their way to the store are bounded, and a reply

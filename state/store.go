@@ -53,6 +53,9 @@ func (s *Store) WithTTL(ttl time.Duration) *Store {
 	return &Store{s.shared, config}
 }
 
+// TTL is how long what is put or touched stays.
+func (s *Store) TTL() time.Duration { return s.config.TTL.D() }
+
 // AckLifetime is how long an acknowledgement can be relied on without asking again, under one
 // [Epoch]: far less than a group lives, and at most half of the spare time.
 func (s *Store) AckLifetime() time.Duration {

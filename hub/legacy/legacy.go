@@ -44,10 +44,10 @@ type endpoint struct {
 func New(h *hub.Hub) (hub.Legacy, error) {
 	e := &endpoint{hub: h, sessions: newSessionTable(), pending: pendingCalls{calls: map[string]*pendingCall{}}}
 	var err error
-	if e.sessionSeal, err = seal.New(h.Deps().Secret, "session"); err != nil {
+	if e.sessionSeal, err = seal.New(h.Deps().Secret, "session", h.Deps().OldSecrets...); err != nil {
 		return nil, err
 	}
-	if e.stateSeal, err = seal.New(h.Deps().Secret, "request state"); err != nil {
+	if e.stateSeal, err = seal.New(h.Deps().Secret, "request state", h.Deps().OldSecrets...); err != nil {
 		return nil, err
 	}
 	return e, nil

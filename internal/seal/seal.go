@@ -23,42 +23,64 @@ const keyIDBytes = 4 // before the nonce
 
 // Sealer makes and opens the tokens of one purpose.
 type Sealer struct {
+	keys []sealKey // the first makes tokens
+}
+
+type sealKey struct {
 	id   [keyIDBytes]byte
 	aead cipher.AEAD
 }
 
-// New derives the key of a purpose from the root secret.
-func New(root []byte, purpose string) (*Sealer, error) {
+// New derives the key of a purpose from the root secret. Tokens that were made with an old root secret are
+// opened, too.
+func New(root []byte, purpose string, old ...[]byte) (*Sealer, error) {
+	s := &Sealer{}
+	for _, r := range append([][]byte{root}, old...) {
+		key, err := newKey(r, purpose)
+		if err != nil {
+			return nil, err
+		}
+		s.keys = append(s.keys, key)
+	}
+	return s, nil
+}
+
+func newKey(root []byte, purpose string) (none sealKey, err error) {
 	key, err := hkdf.Key(sha256.New, root, nil, "ctxgate token "+purpose, 32+keyIDBytes)
 	if err != nil {
-		return nil, fmt.Errorf("deriving a key: %w", err)
+		return none, fmt.Errorf("deriving a key: %w", err)
 	}
 	block, err := aes.NewCipher(key[:32])
 	if err != nil {
-		return nil, fmt.Errorf("making a cipher: %w", err)
+		return none, fmt.Errorf("making a cipher: %w", err)
 	}
 	aead, err := cipher.NewGCMWithRandomNonce(block)
 	if err != nil {
-		return nil, fmt.Errorf("making a cipher: %w", err)
+		return none, fmt.Errorf("making a cipher: %w", err)
 	}
-	return &Sealer{id: [keyIDBytes]byte(key[32:]), aead: aead}, nil
+	return sealKey{id: [keyIDBytes]byte(key[32:]), aead: aead}, nil
 }
 
 // Seal makes a token of letters, digits, dashes and underscores.
 func (s *Sealer) Seal(plain []byte) string {
-	out := s.aead.Seal(s.id[:], nil, plain, nil)
+	k := s.keys[0]
+	out := k.aead.Seal(k.id[:], nil, plain, nil)
 	return base64.RawURLEncoding.EncodeToString(out)
 }
 
 // Open returns what was sealed.
 func (s *Sealer) Open(token string) ([]byte, error) {
 	raw, err := base64.RawURLEncoding.DecodeString(token)
-	if err != nil || len(raw) < keyIDBytes || [keyIDBytes]byte(raw[:keyIDBytes]) != s.id {
+	if err != nil || len(raw) < keyIDBytes {
 		return nil, ErrInvalid
 	}
-	plain, err := s.aead.Open(nil, nil, raw[keyIDBytes:], nil)
-	if err != nil {
-		return nil, ErrInvalid
+	for _, k := range s.keys {
+		if k.id != [keyIDBytes]byte(raw[:keyIDBytes]) {
+			continue
+		}
+		if plain, err := k.aead.Open(nil, nil, raw[keyIDBytes:], nil); err == nil {
+			return plain, nil
+		}
 	}
-	return plain, nil
+	return nil, ErrInvalid
 }

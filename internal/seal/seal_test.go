@@ -50,6 +50,32 @@ func TestForeignAndChangedTokens(t *testing.T) {
 	}
 }
 
+// While root secrets are rotated, tokens of the old one are opened and new ones are made with the new one.
+func TestRotation(t *testing.T) {
+	before, after := open(t, 1, "session"), open(t, 2, "session")
+	rotating, err := New(bytes.Repeat([]byte{2}, 32), "session", bytes.Repeat([]byte{1}, 32), bytes.Repeat([]byte{3}, 32))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, s := range map[string]*Sealer{"old": before, "new": after, "oldest": open(t, 3, "session")} {
+		if got, err := rotating.Open(s.Seal([]byte(name))); err != nil || string(got) != name {
+			t.Errorf("a token of the %s secret: %q, %v", name, got, err)
+		}
+	}
+	token := rotating.Seal([]byte("payload"))
+	if got, err := after.Open(token); err != nil || string(got) != "payload" {
+		t.Errorf("a new token: %q, %v", got, err)
+	}
+	for name, s := range map[string]*Sealer{"old": before, "unlisted": open(t, 4, "session")} {
+		if _, err := s.Open(token); !errors.Is(err, ErrInvalid) {
+			t.Errorf("with the %s secret: %v", name, err)
+		}
+		if _, err := rotating.Open(open(t, 4, "session").Seal(nil)); !errors.Is(err, ErrInvalid) {
+			t.Errorf("a token of an unlisted secret: %v", err)
+		}
+	}
+}
+
 func FuzzOpen(f *testing.F) {
 	s, err := New(bytes.Repeat([]byte{1}, 32), "session")
 	if err != nil {
