@@ -205,6 +205,7 @@ func (a *App) openShared(ctx context.Context) error {
 	sweepCtx, stopSweep := context.WithCancel(context.WithoutCancel(ctx))
 	a.onRelease(func() error { stopSweep(); return nil })
 	go a.storage.Store.Run(sweepCtx)
+	go a.storage.Keys.Watch(sweepCtx)
 
 	// The audit log. What is released before it is recorded.
 	if a.audit, err = audit.Open(a.cfg.Audit, a.auditOptions()); err != nil {
@@ -224,7 +225,7 @@ func (a *App) openShared(ctx context.Context) error {
 	// The pruner. Its originals may have their own lifetime.
 	originals := a.storage.Recall
 	if ttl := a.cfg.Pruner.PruneIDTTL; ttl > 0 {
-		originals, err = recall.New(a.storage.Store.WithTTL(time.Duration(ttl)*time.Second), a.storage.Root, a.cfg.Recall)
+		originals, err = recall.WithKeyring(a.storage.Store.WithTTL(time.Duration(ttl)*time.Second), a.storage.Keys, a.cfg.Recall)
 		if err != nil {
 			return err
 		}
@@ -261,7 +262,7 @@ func (a *App) build(ctx context.Context, singleClient bool) error {
 
 	// Tokens for servers that require OAuth.
 	var err error
-	if a.oauth, err = oauth.New(oauth.Deps{Base: a.transport, Store: storage.Store, Secret: storage.Root}); err != nil {
+	if a.oauth, err = oauth.New(oauth.Deps{Base: a.transport, Store: storage.Store, Secret: storage.Root, OldSecrets: storage.OldRoots}); err != nil {
 		return err
 	}
 	a.onRelease(func() error { a.oauth.Close(); return nil })
@@ -277,7 +278,7 @@ func (a *App) build(ctx context.Context, singleClient bool) error {
 		builtins = append(builtins, builtinPruner(a.pruner))
 	}
 	a.hub, err = hub.New(a.hubSettings(a.cfg), hub.Deps{
-		Transport: a.oauth, Recall: storage.Recall, Meter: a.metrics, Secret: storage.Root, Env: a.opts.Env,
+		Transport: a.oauth, Recall: storage.Recall, Meter: a.metrics, Secret: storage.Root, OldSecrets: storage.OldRoots, Env: a.opts.Env,
 		Budget: a.budget, Pins: a.pins, SingleClient: singleClient, Builtins: builtins, Version: a.opts.Version, MayRead: a.mayRead,
 		LoadFacts: storage.loadFacts, SaveFacts: storage.saveFacts,
 		Legacy: legacy.New, // the revisions up to 2025-11-25: without this line and its package, only the modern protocol is served
@@ -289,6 +290,10 @@ func (a *App) build(ctx context.Context, singleClient bool) error {
 
 	// The LLM endpoint.
 	masker := masking.New(storage.Recall, time.Now)
+	storage.Keys.OnForget(func(tenant string) {
+		a.metrics.ForgetTenant(tenant)
+		masker.ForgetEdits()
+	})
 	a.chat = chat.New(a.chatSettings(a.cfg), chat.Deps{
 		Transport: a.transport, Meter: a.metrics, Shrink: masker.Shrink, CountInput: masker.CountInput, Recall: storage.Recall, Budget: a.budget,
 		MayRead: a.mayRead,

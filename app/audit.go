@@ -12,7 +12,7 @@ import (
 )
 
 func (a *App) auditOptions() audit.Options {
-	return audit.Options{Dir: a.cfg.DataDir, Roots: [][]byte{a.storage.Root}, Stdout: a.opts.Stdout}
+	return audit.Options{Dir: a.cfg.DataDir, Roots: append([][]byte{a.storage.Root}, a.storage.OldRoots...), Stdout: a.opts.Stdout}
 }
 
 func (a *App) applyAudit(cfg config.Config) error { return a.audit.Apply(cfg.Audit) }
@@ -48,5 +48,9 @@ func rootSecrets(cfg config.Config) ([][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return [][]byte{[]byte(root.Reveal())}, nil
+	roots := [][]byte{[]byte(root.Reveal())}
+	for _, old := range cfg.OldSecrets {
+		roots = append(roots, []byte(old.Reveal()))
+	}
+	return roots, nil
 }

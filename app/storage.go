@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/base64"
@@ -13,8 +14,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ctxgate/ctxgate/auth"
 	"github.com/ctxgate/ctxgate/config"
 	"github.com/ctxgate/ctxgate/internal/secret"
+	"github.com/ctxgate/ctxgate/keyring"
 	"github.com/ctxgate/ctxgate/recall"
 	"github.com/ctxgate/ctxgate/state"
 	"github.com/ctxgate/ctxgate/state/memory"
@@ -23,9 +26,11 @@ import (
 
 // Storage is the store and recall over it: all that `ctxgate recover` needs of the gateway.
 type Storage struct {
-	Store  *state.Store
-	Recall *recall.Recall
-	Root   []byte // the secret that all keys are derived from
+	Store    *state.Store
+	Recall   *recall.Recall
+	Keys     *keyring.Keyring // of the tenants
+	Root     []byte           // the secret that all keys are derived from
+	OldRoots [][]byte         // earlier ones, whose tokens and texts are still read
 }
 
 // Close closes the store.
@@ -58,7 +63,7 @@ func OpenStorage(ctx context.Context, cfg config.Config) (*Storage, error) {
 	if err := fixModes(cfg); err != nil {
 		return nil, err
 	}
-	root, err := rootSecret(cfg)
+	roots, err := rootSecrets(cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -66,13 +71,36 @@ func OpenStorage(ctx context.Context, cfg config.Config) (*Storage, error) {
 	if err != nil {
 		return nil, err
 	}
-	store := state.New(driver, cfg.State, time.Now)
-	r, err := recall.New(store, []byte(root.Reveal()), cfg.Recall)
+	limits := cfg.State
+	if limits.TenantShare == 0 && canHaveTenants(cfg.Auth) {
+		limits.TenantShare = defaultTenantShare
+	}
+	store := state.New(driver, limits, time.Now)
+	s := &Storage{Store: store, Root: roots[0], OldRoots: roots[1:]}
+	if s.Keys, err = keyring.New(store, s.Root, s.OldRoots...); err == nil {
+		s.Recall, err = recall.WithKeyring(store, s.Keys, cfg.Recall)
+	}
 	if err != nil {
 		return nil, errors.Join(err, store.Close())
 	}
-	return &Storage{Store: store, Recall: r, Root: []byte(root.Reveal())}, nil
+	return s, nil
 }
+
+// canHaveTenants reports whether callers can belong to several tenants.
+func canHaveTenants(c auth.Config) bool {
+	tenants := map[string]bool{}
+	for _, t := range c.Tokens {
+		tenants[cmp.Or(t.Tenant, auth.DefaultTenant)] = true
+	}
+	if c.Token.IsSet() {
+		tenants[auth.DefaultTenant] = true
+	}
+	c.Token, c.Tokens = secret.Text{}, nil
+	return len(tenants) > 1 || c.IsRequired() // by claims or certificates
+}
+
+// defaultTenantShare is state.tenant_share where callers can belong to several tenants.
+const defaultTenantShare = 0.25
 
 func openDriver(ctx context.Context, cfg config.Config) (state.Driver, error) {
 	switch cfg.State.Driver {

@@ -120,12 +120,22 @@ func (l *Loaded) ResolveSecrets(env Env) Problems {
 	if s := l.Secret.Reveal(); s != "" && len(s) < recall.MinSecretBytes {
 		problems = append(problems, l.File.Problems("", fmt.Errorf("secret: must have at least %d bytes", recall.MinSecretBytes))...)
 	}
+	for i, old := range l.OldSecrets {
+		if s := old.Reveal(); s != "" && len(s) < recall.MinSecretBytes {
+			problems = append(problems, l.File.Problems("", fmt.Errorf("old_secrets[%d]: must have at least %d bytes", i, recall.MinSecretBytes))...)
+		}
+	}
+	if len(l.OldSecrets) > maxOldSecrets {
+		problems = append(problems, l.File.Problems("", fmt.Errorf("old_secrets: at most %d secrets, because every unknown id is looked up under each", maxOldSecrets))...)
+	}
 	if l.DataDir == "" {
 		problems = append(problems, l.File.Problems("", errors.New("data_dir: there is no home directory for the default; set data_dir"))...)
 	}
 	problems.Sort()
 	return problems
 }
+
+const maxOldSecrets = 8
 
 // TolerateServers takes the problems of [Loaded.ResolveSecrets] that concern one server each. With the profile agents
 // such a server is down and says why, and the others work: one variable that is missing in the environment of one client

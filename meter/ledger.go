@@ -339,6 +339,41 @@ func (l *ledger) toolAccount(r *costModel, name string) *ToolAccount {
 	return t
 }
 
+// ForgetTenant adds the accounts of a tenant to those of nobody in particular: the totals stay, and what the tenant
+// used is not known any more.
+func (m *Meter) ForgetTenant(tenant string) {
+	l := m.ledger
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for k, a := range l.models {
+		if k.tenant != tenant {
+			continue
+		}
+		delete(l.models, k)
+		other := modelKey{otherName, k.provider, otherName}
+		if l.models[other] == nil {
+			l.models[other] = &Account{Tenant: otherName, Provider: k.provider, Model: otherName}
+		}
+		l.models[other].merge(*a)
+	}
+	for k, t := range l.tools {
+		if k.tenant != tenant {
+			continue
+		}
+		delete(l.tools, k)
+		other := toolKey{modelKey{otherName, k.provider, otherName}, otherName}
+		if l.tools[other] == nil {
+			l.tools[other] = &ToolAccount{Tenant: otherName, Provider: k.provider, Model: otherName, Tool: otherName}
+		}
+		sum := l.tools[other]
+		sum.Results += t.Results
+		sum.Tokens = plus(sum.Tokens, t.Tokens)
+		sum.Saved = plus(sum.Saved, t.Saved)
+		sum.Parts = sum.Parts.plus(t.Parts)
+		sum.MoneySaved = plus(sum.MoneySaved, t.MoneySaved)
+	}
+}
+
 // Savings returns the accounts.
 func (m *Meter) Savings() Savings {
 	m.day.mu.Lock()

@@ -37,6 +37,9 @@ func New(r *recall.Recall, now func() time.Time) *Masker {
 	return &Masker{r, states, counts, newResultReducer(r)}
 }
 
+// ForgetEdits drops the edits of all texts from memory, as when a tenant was forgotten: they have parts of texts.
+func (m *Masker) ForgetEdits() { m.newResults.cache.edits.Clear() }
+
 // Shrink computes the edits that shorten a request, after the originals of what they remove are stored.
 func (m *Masker) Shrink(ctx context.Context, o Request) Result {
 	dialogue := o.Dialogue

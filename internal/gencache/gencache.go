@@ -52,6 +52,13 @@ func (c *Cache[K, V]) Put(key K, value V, weight int) {
 	c.putYoung(key, entry[V]{value, weight})
 }
 
+// Clear removes all values.
+func (c *Cache[K, V]) Clear() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.young, c.old, c.weight = nil, nil, 0
+}
+
 func (c *Cache[K, V]) putYoung(key K, e entry[V]) {
 	if before, ok := c.young[key]; ok {
 		c.weight -= before.weight
