@@ -194,3 +194,26 @@ func TestTLSIsValidated(t *testing.T) {
 		}
 	}
 }
+
+// Where only certificates count, a request without one is refused, whatever else it has.
+func TestAuthenticateCertificate(t *testing.T) {
+	caPEM, _, ca := issueCertificate(t, authority(), nil)
+	serverCert, serverKey, _ := issueCertificate(t, &x509.Certificate{DNSNames: []string{"localhost"}}, &ca)
+	_, _, client := issueCertificate(t, clientTemplate(nil), &ca)
+	a := New(Config{
+		TLS:   TLS{Cert: secret.Literal(serverCert), Key: secret.Literal(serverKey), ClientCA: secret.Literal(caPEM)},
+		Token: secret.Literal("a-token-of-the-config"),
+	})
+	r := httptest.NewRequest(http.MethodGet, "/", nil)
+	r.Header.Set("Authorization", "Bearer a-token-of-the-config")
+	for name, state := range map[string]*tls.ConnectionState{"no TLS": nil, "no certificate": {}} {
+		r.TLS = state
+		if who, err := a.AuthenticateCertificate(r); fault.KindOf(err) != fault.Unauthorized || who != (Caller{}) {
+			t.Errorf("%s: %v, %v", name, who, err)
+		}
+	}
+	r.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{client.Leaf}, VerifiedChains: [][]*x509.Certificate{{client.Leaf, ca.Leaf}}}
+	if who, err := a.AuthenticateCertificate(r); err != nil || who.Subject() != "spiffe://trust.example/robot" {
+		t.Errorf("%v, %v", who, err)
+	}
+}
