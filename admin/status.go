@@ -19,6 +19,7 @@ type Status struct {
 	Listeners  []Listener `json:"listeners"`
 	Servers    []Server   `json:"servers"`
 	Clients    []Client   `json:"clients"`
+	Budgets    []Budget   `json:"budgets,omitempty"` // of tenants that have used some, the most used first
 	Today      Today      `json:"today"`
 	Store      Store      `json:"store"`
 }
@@ -27,6 +28,25 @@ type Status struct {
 type Listener struct {
 	Name    string `json:"name"` // main, admin or pruner
 	Address string `json:"address"`
+}
+
+// Budget is what a tenant has used of a budget.
+type Budget struct {
+	Tenant   string       `json:"tenant"`
+	Per      string       `json:"per"` // day or month
+	Used     BudgetAmount `json:"used"`
+	Reserved BudgetAmount `json:"reserved"` // by requests in flight
+	Limit    BudgetAmount `json:"limit"`    // 0: any number
+	Share    float64      `json:"share"`    // how much is used, by the count of which most is used
+	Text     string       `json:"text"`     // the counts for people
+	Renews   time.Time    `json:"renews"`
+}
+
+// BudgetAmount is a part of a budget.
+type BudgetAmount struct {
+	Requests int64       `json:"requests"`
+	Tokens   int64       `json:"tokens"`
+	Money    json.Number `json:"money"`
 }
 
 // Server is the state of an MCP server.

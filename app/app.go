@@ -27,6 +27,7 @@ import (
 
 	"github.com/ctxgate/ctxgate/audit"
 	"github.com/ctxgate/ctxgate/auth"
+	"github.com/ctxgate/ctxgate/budget"
 	"github.com/ctxgate/ctxgate/chat"
 	"github.com/ctxgate/ctxgate/chat/masking"
 	"github.com/ctxgate/ctxgate/config"
@@ -72,6 +73,7 @@ type App struct {
 	lock    pins.Lock // of the configuration in force
 	hub     *hub.Hub
 	chat    *chat.Proxy
+	budgets *budget.Tracker
 
 	// The listeners, and what they serve under the current configuration.
 	listeners     []*front.Listener
@@ -289,13 +291,15 @@ func (a *App) build(ctx context.Context, singleClient bool) error {
 	a.onRelease(func() error { a.hub.Close(); return nil })
 
 	// The LLM endpoint.
+	a.budgets = budget.New(a.cfg.Budget, storage.Store, time.Now)
+	a.onRelease(func() error { a.budgets.Close(); return nil })
 	masker := masking.New(storage.Recall, time.Now)
 	storage.Keys.OnForget(func(tenant string) {
 		a.metrics.ForgetTenant(tenant)
 		masker.ForgetEdits()
 	})
 	a.chat = chat.New(a.chatSettings(a.cfg), chat.Deps{
-		Transport: a.transport, Meter: a.metrics, Shrink: masker.Shrink, CountInput: masker.CountInput, Recall: storage.Recall, Budget: a.budget,
+		Transport: a.transport, Meter: a.metrics, Shrink: masker.Shrink, CountInput: masker.CountInput, Recall: storage.Recall, Budget: a.budget, Budgets: a.budgets,
 		MayRead: a.mayRead,
 	})
 	return nil

@@ -186,6 +186,7 @@ func (a *App) applyHub(cfg config.Config) error {
 func (a *App) applyChat(cfg config.Config) error {
 	if a.chat != nil {
 		a.chat.Apply(a.chatSettings(cfg))
+		a.budgets.Apply(cfg.Budget)
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ctxgate/ctxgate/admin"
+	"github.com/ctxgate/ctxgate/budget"
 	"github.com/ctxgate/ctxgate/fault"
 	"github.com/ctxgate/ctxgate/history"
 	"github.com/ctxgate/ctxgate/meter"
@@ -52,6 +53,16 @@ func (a *App) status(r *http.Request) admin.Status {
 	for _, c := range a.hub.Clients(time.Now()) {
 		s.Clients = append(s.Clients, admin.Client(c))
 	}
+	budgets, err := a.budgets.Statuses(r.Context())
+	if err != nil {
+		slog.DebugContext(r.Context(), "the budgets cannot be read", "error", err)
+	}
+	for _, b := range budgets {
+		s.Budgets = append(s.Budgets, admin.Budget{
+			Tenant: b.Tenant, Per: b.Per, Used: newBudgetAmount(b.Used), Reserved: newBudgetAmount(b.Held), Limit: newBudgetAmount(b.Limit),
+			Share: b.Share(), Text: b.String(), Renews: b.Renews,
+		})
+	}
 	s.Today = newToday(a.metrics.Today())
 	s.Today.NotMasking = a.metrics.NotMasking()
 	s.Store = admin.Store{Driver: cfg.State.Driver, MaxBytes: int64(cfg.State.MaxBytes), TTL: int64(cfg.State.TTL.D() / time.Second)}
@@ -64,6 +75,10 @@ func (a *App) status(r *http.Request) admin.Status {
 	}
 	s.Store.Bytes, s.Store.Items = stat.Bytes+stat.Pinned, stat.Items
 	return s
+}
+
+func newBudgetAmount(a budget.Amount) admin.BudgetAmount {
+	return admin.BudgetAmount{Requests: a.Requests, Tokens: a.Tokens, Money: money(a.Money)}
 }
 
 func newToday(d meter.Day) admin.Today {

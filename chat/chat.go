@@ -12,7 +12,8 @@
 // read originals back.
 //
 // Accounting: usage.go reads what a reply used, ledger.go records what it cost and what masking saved; prices.go finds
-// what a provider charges for a model, learnedprices.go what the replies of unknown models tell about it.
+// what a provider charges for a model, learnedprices.go what the replies of unknown models tell about it; spending.go
+// keeps requests within their tenants' budgets.
 //
 // Invariants: a request body is forwarded byte for byte, except for the edits of the shrinker and what reading
 // back adds. A reply is forwarded byte for byte, each piece before the next is read, except for calls of
@@ -34,6 +35,7 @@ import (
 	"sync/atomic"
 
 	"github.com/ctxgate/ctxgate/auth"
+	"github.com/ctxgate/ctxgate/budget"
 	"github.com/ctxgate/ctxgate/chat/masking"
 	"github.com/ctxgate/ctxgate/front"
 	"github.com/ctxgate/ctxgate/gate"
@@ -77,7 +79,8 @@ type Deps struct {
 	CountInput func(r masking.Result, counted int64)
 	Recall     *recall.Recall // nil: originals cannot be read back
 	Budget     *membudget.Budget
-	Wires      []llm.Codec // that are served; nil: all there are
+	Budgets    *budget.Tracker // of tenants; nil: they may spend any amount
+	Wires      []llm.Codec     // that are served; nil: all there are
 
 	// MayRead says whether a caller's model may read back what came from an origin. Nil: only what came
 	// from requests to the proxy's own providers.

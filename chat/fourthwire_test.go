@@ -8,7 +8,6 @@ import (
 
 	"github.com/ctxgate/ctxgate/auth"
 	"github.com/ctxgate/ctxgate/chat"
-	"github.com/ctxgate/ctxgate/fault"
 	"github.com/ctxgate/ctxgate/jsonscan"
 	"github.com/ctxgate/ctxgate/llm"
 	"github.com/ctxgate/ctxgate/llm/openai"
@@ -23,8 +22,8 @@ type stubVendor struct{ openai.Vendor }
 func (stubVendor) Kind() string                     { return "stub" }
 func (stubVendor) SetKey(h http.Header, key string) { h.Set("X-Stub-Key", key) }
 
-func (stubVendor) AppendError(dst []byte, _ int, kind fault.Kind, _ string) []byte {
-	return append(dst, `{"oops":"`+kind.String()+`"}`...)
+func (stubVendor) AppendError(dst []byte, f llm.Failure) []byte {
+	return append(dst, `{"oops":"`+f.Kind.String()+`"}`...)
 }
 
 var stubWire = llm.Wire{

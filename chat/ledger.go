@@ -33,6 +33,9 @@ func (px *Proxy) recordCost(ctx context.Context, c *call, from *provider, model 
 		e.Overhead.Uncached = 0 // it is in the cache: marked by the client or by us, or the provider needs no marks
 	}
 	cost := px.deps.Meter.Charge(e)
+	if c.spending != nil {
+		c.spending.addUsage(u, e.Spent())
+	}
 	return cost, len(e.Cuts) > 0 || cost.Recovery > 0
 }
 

@@ -99,6 +99,12 @@ func (px *Proxy) passThrough(w http.ResponseWriter, r *http.Request, c *call) (s
 		c.upload = newUpload(w, r, c.plan.HTTP)
 		defer c.upload.end()
 	}
+	if r.Method == http.MethodPost {
+		if err := px.reserveBudget(ctx, w, c, unreadInput(r)); err != nil {
+			return "", err
+		}
+		defer c.settleBudget()
+	}
 	rep, err := px.askProviders(ctx, c)
 	if err != nil {
 		return "", err

@@ -36,6 +36,7 @@ func (px *Proxy) relayReply(ctx context.Context, w http.ResponseWriter, c *call,
 	out := &clientWriter{w: w, control: http.NewResponseController(w), cfg: c.plan.HTTP}
 	for {
 		piece, err := rep.nextPiece()
+		c.spending.countReply(piece)
 		if len(piece) > 0 {
 			if err := out.writePiece(piece); err != nil {
 				if watch.hasEnded() {

@@ -42,6 +42,7 @@ type call struct {
 	readback       *readbackState    // nil if the model cannot read back through the proxy
 	round          int               // 0 for the first; later rounds answer recover_text
 	previousOutput int64             // output tokens of the previous round
+	spending       *spending         // nil if the tenant has no budget
 	attempts       int
 	started        time.Time
 }
@@ -111,6 +112,10 @@ func (px *Proxy) serveRequest(w http.ResponseWriter, r *http.Request, c *call) (
 			return "", err
 		}
 	}
+	if err := px.reserveBudget(ctx, w, c, 0); err != nil {
+		return "", err
+	}
+	defer c.settleBudget()
 	rep, err := px.askProviders(ctx, c)
 	if err != nil {
 		return "", err
@@ -181,14 +186,24 @@ func (px *Proxy) readRequest(w http.ResponseWriter, r *http.Request, c *call) (e
 // relayAndCharge relays the reply and records its cost.
 func (px *Proxy) relayAndCharge(ctx context.Context, w http.ResponseWriter, c *call, rep *reply) (string, error) {
 	watch := newObserver(c.endpoint, rep.Response)
+	c.spending.startReply(rep)
 	err := px.relayReply(ctx, w, c, rep, watch)
-	if used, model, ok := watch.usage(); ok {
-		px.recordUsage(ctx, c, rep.provider, model, used)
-	}
+	px.chargeReply(ctx, c, rep, watch, err)
 	if err != nil {
 		return brokenResultLabel(err), err
 	}
 	return resultLabel(rep.StatusCode), nil
+}
+
+// chargeReply records what a reply cost, by what it says itself. Budgets also count what it does not say.
+func (px *Proxy) chargeReply(ctx context.Context, c *call, rep *reply, watch *observer, failed error) {
+	used, model, ok := watch.usage()
+	if ok {
+		px.recordUsage(ctx, c, rep.provider, model, used)
+	}
+	if !ok || failed != nil {
+		c.spending.addUnknown(rep, used)
+	}
 }
 
 // resultLabel is the metric label of a reply that was relayed to its end.

@@ -120,13 +120,10 @@ func (m *mergedReply) abort(ctx context.Context, err error) (string, error) {
 
 // relayRound streams the visible part of one reply to the client and records the reply's usage. A connection that
 // ends after the last event of a stream is no failure: the reply is whole.
-func (m *mergedReply) relayRound(ctx context.Context, rep *reply) error {
+func (m *mergedReply) relayRound(ctx context.Context, rep *reply) (failed error) {
 	watch := newObserver(m.c.endpoint, rep.Response)
-	defer func() {
-		if used, model, ok := watch.usage(); ok {
-			m.px.recordUsage(ctx, m.c, rep.provider, model, used)
-		}
-	}()
+	m.c.spending.startReply(rep)
+	defer func() { m.px.chargeReply(ctx, m.c, rep, watch, failed) }()
 	// The merger buffers up to readback.MaxKept bytes of a reply: charge them while it is read.
 	charge := membudget.Charge{Scope: m.c.memory}
 	defer charge.ShrinkTo(0)
@@ -137,6 +134,7 @@ func (m *mergedReply) relayRound(ctx context.Context, rep *reply) error {
 				return err
 			}
 		}
+		m.c.spending.countReply(piece)
 		if len(piece) > 0 {
 			shown, err := m.merger.Write(piece)
 			if err := m.writePart(ctx, rep, shown, false); err != nil && watch.hasEnded() {

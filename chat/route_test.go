@@ -89,7 +89,7 @@ func TestEveryFaultKindHasAnErrorBody(t *testing.T) {
 					Code                  json.RawMessage
 				}
 			}
-			if err := json.Unmarshal(vendor.AppendError(nil, http.StatusBadRequest, k, "a \"text\"\n"), &form); err != nil || form.Error.Message != "a \"text\"\n" {
+			if err := json.Unmarshal(vendor.AppendError(nil, llm.Failure{Status: http.StatusBadRequest, Kind: k, Text: "a \"text\"\n"}), &form); err != nil || form.Error.Message != "a \"text\"\n" {
 				t.Errorf("%s: %+v, %v", k, form, err)
 			}
 			e := form.Error

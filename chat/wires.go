@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/ctxgate/ctxgate/fault"
 	"github.com/ctxgate/ctxgate/front"
@@ -121,7 +122,12 @@ func (t *wireTable) refuse(w http.ResponseWriter, r *http.Request, err error) {
 func (t *wireTable) refuseWith(w http.ResponseWriter, r *http.Request, status int, err error) {
 	kind := fault.KindOf(err)
 	front.AddLogAttrs(r.Context(), slog.String("fault", kind.String()), slog.String("error", fault.Clip(err.Error())))
-	body := t.vendorOf(r).AppendError(nil, status, kind, fault.PublicOf(err))
+	failure := llm.Failure{Status: status, Kind: kind, Text: fault.PublicOf(err)}
+	if kind == fault.OverBudget {
+		failure.Renews = time.Now().Add(fault.RetryAfterOf(err)).Round(time.Second)
+		w.Header().Set("X-Should-Retry", "false") // SDKs would otherwise repeat a request that has 429
+	}
+	body := t.vendorOf(r).AppendError(nil, failure)
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	retryafter.Set(w.Header(), fault.RetryAfterOf(err))
@@ -143,7 +149,7 @@ func status(k fault.Kind) int {
 	case fault.Timeout:
 		return http.StatusGatewayTimeout
 	case fault.Syntax, fault.InvalidRequest, fault.BadParams, fault.NoMethod, fault.Unauthorized, fault.Forbidden, fault.NotFound,
-		fault.UnknownHandle, fault.TooLarge, fault.Stalled, fault.RateLimited, fault.Unavailable, fault.BadReply, fault.Full, fault.Canceled:
+		fault.UnknownHandle, fault.TooLarge, fault.Stalled, fault.RateLimited, fault.OverBudget, fault.Unavailable, fault.BadReply, fault.Full, fault.Canceled:
 	}
 	return front.HTTPStatus(k)
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/ctxgate/ctxgate/admin"
 	"github.com/ctxgate/ctxgate/audit"
 	"github.com/ctxgate/ctxgate/auth"
+	"github.com/ctxgate/ctxgate/budget"
 	"github.com/ctxgate/ctxgate/chat"
 	"github.com/ctxgate/ctxgate/daemon"
 	"github.com/ctxgate/ctxgate/front"
@@ -65,6 +66,9 @@ type Config struct {
 
 	// How often a client may call.
 	Limit limit.Config `key:",inline"`
+
+	// What tenants may spend on models.
+	Budget budget.Config `key:",inline"`
 
 	// The directory of the secret, the admin token and the SQLite file; "~", "$HOME" and a path relative to
 	// the config file work. Default empty: the user's data
@@ -142,7 +146,7 @@ func Default() Config {
 }
 
 func (c Config) validate() []error {
-	problems := slices.Concat(c.Front.Validate(), c.Auth.Validate(), c.Memory.Validate(), c.Limit.Validate(), c.Upstream.Validate(), c.Hub.Validate(), c.Chat.Validate())
+	problems := slices.Concat(c.Front.Validate(), c.Auth.Validate(), c.Memory.Validate(), c.Limit.Validate(), c.Budget.Validate(), c.Upstream.Validate(), c.Hub.Validate(), c.Chat.Validate())
 	for _, part := range []struct {
 		prefix string
 		errs   []error

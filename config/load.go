@@ -115,7 +115,7 @@ func (l *Loaded) ResolveSecrets(env Env) Problems {
 	problems := l.File.Locate(append(ResolveSecrets(&l.Config, env.Lookup), l.resolveCommands(env)...))
 	if len(problems) == 0 { // URLs are complete now
 		problems = l.File.Problems("", l.validate()...)
-		l.Warnings = append(l.Warnings, l.Auth.Warnings()...)
+		l.Warnings = append(append(l.Warnings, l.Auth.Warnings()...), l.Budget.Warnings()...)
 	}
 	if s := l.Secret.Reveal(); s != "" && len(s) < recall.MinSecretBytes {
 		problems = append(problems, l.File.Problems("", fmt.Errorf("secret: must have at least %d bytes", recall.MinSecretBytes))...)

@@ -31,6 +31,7 @@ const (
 	TooLarge            // over a size limit
 	Stalled             // the client did not send its request in time
 	RateLimited         // over a rate limit; RetryAfter says when to retry
+	OverBudget          // a budget is used up; RetryAfter says when it renews, and no retry helps before
 	Unavailable         // the upstream refused or cannot be reached
 	Timeout             // the upstream did not answer in time
 	BadReply            // the upstream answered, but not in its protocol
@@ -52,6 +53,7 @@ var kindNames = [kindCount]string{
 	TooLarge:       "too_large",
 	Stalled:        "stalled",
 	RateLimited:    "rate_limited",
+	OverBudget:     "over_budget",
 	Unavailable:    "unavailable",
 	Timeout:        "timeout",
 	BadReply:       "bad_reply",

@@ -272,7 +272,7 @@ func HTTPStatus(k fault.Kind) int {
 		return http.StatusRequestEntityTooLarge
 	case fault.Stalled:
 		return http.StatusRequestTimeout
-	case fault.RateLimited:
+	case fault.RateLimited, fault.OverBudget:
 		return http.StatusTooManyRequests
 	case fault.Full:
 		return http.StatusServiceUnavailable

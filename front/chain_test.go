@@ -251,7 +251,7 @@ func TestAddLogAttrsOutsideAChain(*testing.T) {
 func TestHTTPStatusOfEveryKind(t *testing.T) {
 	want := map[fault.Kind]int{
 		fault.Internal: 502, fault.Syntax: 400, fault.InvalidRequest: 400, fault.BadParams: 400, fault.NoMethod: 404, fault.Unauthorized: 401, fault.Forbidden: 403,
-		fault.NotFound: 404, fault.UnknownHandle: 404, fault.TooLarge: 413, fault.Stalled: 408, fault.RateLimited: 429, fault.Unavailable: 502,
+		fault.NotFound: 404, fault.UnknownHandle: 404, fault.TooLarge: 413, fault.Stalled: 408, fault.RateLimited: 429, fault.OverBudget: 429, fault.Unavailable: 502,
 		fault.Timeout: 502, fault.BadReply: 502, fault.Full: 503, fault.Canceled: 499,
 	}
 	for _, k := range fault.Kinds() {

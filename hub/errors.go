@@ -47,7 +47,7 @@ func gatewayCode(k fault.Kind) int {
 		return -31408
 	case fault.TooLarge:
 		return -31413
-	case fault.RateLimited:
+	case fault.RateLimited, fault.OverBudget:
 		return -31429
 	case fault.Full:
 		return -31503
@@ -114,7 +114,7 @@ func mcpCode(k fault.Kind) int {
 	case fault.UnknownHandle, fault.Unavailable, fault.Timeout, fault.Canceled, fault.BadReply:
 		return -32603
 	case fault.Internal, fault.Syntax, fault.InvalidRequest, fault.BadParams, fault.NoMethod, fault.Unauthorized,
-		fault.Forbidden, fault.Stalled, fault.TooLarge, fault.RateLimited, fault.Full:
+		fault.Forbidden, fault.Stalled, fault.TooLarge, fault.RateLimited, fault.OverBudget, fault.Full:
 	}
 	return gatewayCode(k)
 }
@@ -156,7 +156,7 @@ func mcpStatus(protocol mcp.Protocol, err error) int {
 	}
 	switch kind := fault.KindOf(err); kind {
 	case fault.Syntax, fault.InvalidRequest, fault.Unauthorized, fault.Forbidden, fault.TooLarge, fault.Stalled, fault.RateLimited,
-		fault.Canceled:
+		fault.OverBudget, fault.Canceled:
 		return front.HTTPStatus(kind)
 	case fault.NoMethod:
 		if protocol == mcp.Modern {

@@ -23,6 +23,7 @@ func TestG5EveryKindHasACode(t *testing.T) {
 		fault.TooLarge:       {-31413, 413},
 		fault.Stalled:        {-31408, 408},
 		fault.RateLimited:    {-31429, 429},
+		fault.OverBudget:     {-31429, 429},
 		fault.Unavailable:    {-32002, 502},
 		fault.Timeout:        {-32002, 502},
 		fault.BadReply:       {-32003, 502},

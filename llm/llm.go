@@ -17,6 +17,7 @@ package llm
 
 import (
 	"net/http"
+	"time"
 
 	"github.com/ctxgate/ctxgate/fault"
 	"github.com/ctxgate/ctxgate/jsonscan"
@@ -104,6 +105,14 @@ type Digest interface {
 	Value(label string, raw []byte) // a raw JSON value
 }
 
+// Failure is an error response.
+type Failure struct {
+	Status int // of HTTP
+	Kind   fault.Kind
+	Text   string
+	Renews time.Time // when a budget renews that is used up; zero for other failures
+}
+
 // Vendor is the API family of a wire shape: keys, errors and model lists.
 type Vendor interface {
 	// Kind is the family's name in a provider's configuration.
@@ -116,8 +125,8 @@ type Vendor interface {
 	SetKey(h http.Header, key string)
 	// KeyParam is the parameter of the query that may hold an API key instead of a header; "": none.
 	KeyParam() string
-	// AppendError appends the body of an error response with an HTTP status.
-	AppendError(dst []byte, status int, kind fault.Kind, text string) []byte
+	// AppendError appends the body of an error response.
+	AppendError(dst []byte, f Failure) []byte
 
 	// PrepareModelList completes a request for the provider's model list.
 	PrepareModelList(r *http.Request)

@@ -21,6 +21,15 @@ type PriceStep struct {
 	Input, Write, Read, Long, Output float64
 }
 
+// MostCost is what input and output cost at most: all of the input is written to the cache for as long as can be.
+func (r Rates) MostCost(input, output int64) Money {
+	in, out := r.Input*max(r.Write, r.Long, 1), r.Output
+	if s := r.Step; s.AboveTokens > 0 && input > s.AboveTokens {
+		in, out = r.Input*max(s.Input, s.Write, s.Long), r.Output*s.Output
+	}
+	return price(input, in) + price(output, out)
+}
+
 func (r Rates) filled() Rates {
 	if r.Write == 0 && r.Read == 0 {
 		r.Write, r.Read = 1, 1

@@ -190,6 +190,15 @@ func (m *Meter) Charge(e LedgerEntry) Cost {
 	return c
 }
 
+// Spent is what a reply cost in money; 0 if its price is not known.
+func (e LedgerEntry) Spent() Money {
+	r := newCostModel(e)
+	a := Account{Usage: r.Usage}
+	a.Cost, a.Parts = r.cost()
+	a.addMoney(&r)
+	return a.Spent
+}
+
 func (l *ledger) account(k modelKey) *Account {
 	a := l.models[k]
 	if a == nil && len(l.models) >= maxAccounts {

@@ -30,6 +30,10 @@ func TestStatusText(t *testing.T) {
 			{ID: "claude-code", Name: "claude-code", Version: "2.1.197", Transport: "stdio", LastRequest: ago(4 * time.Second), Requests: 1},
 			{Name: "a client with a name that is far too long for a terminal", Version: "1", Transport: "http", LastRequest: ago(70 * time.Minute), Requests: 12345},
 		},
+		Budgets: []admin.Budget{
+			{Tenant: "acme", Per: "day", Share: 1.02, Text: "20.40 of 20.00", Renews: now.Add(9 * time.Hour)},
+			{Tenant: "a tenant with a very long name", Per: "month", Share: 0.5, Text: "500 of 1000 requests, 1000 of 2000000 tokens, 10.00 of 20.00", Renews: now.Add(200 * time.Hour)},
+		},
 		Today: admin.Today{Since: ago(14*time.Hour + 30*time.Minute), TextsCut: 38, CharsCut: 1_204_331, TokensCut: 354_215, ModelRequests: 90, MaskedRequests: 34, MaskedTokens: 210_000, ReadBacks: 1, CharsReadBack: 22_410, TokensReadBack: 6591, SentWhole: 2, Unrecoverable: 1,
 			Replies: 90, Billed: 2_310_000, Unmasked: 3_456_789, Saved: 1_146_789, Recovery: 40_211, Parts: admin.SavedParts[int64]{Hub: 1_200_000, Shortened: 12_000, Masked: 80_000, Cache: -105_000},
 			Money: admin.TodayMoney{Billed: "7.100000", Unmasked: "10.540367", Saved: "3.440367"}, NotMasking: "the provider's cache is warm: masking 4 old results now would cost about 41,000 tokens and save 3,000 a turn"},

@@ -54,6 +54,9 @@ func (b *lineBuffer) asScreen(height int) string {
 	return "\x1b[H" + strings.ReplaceAll(strings.Join(lines, ""), "\n", "\x1b[K\r\n") + "\x1b[K\x1b[J"
 }
 
+// maxBudgets is how many budgets are shown, the most used first.
+const maxBudgets = 20
+
 // statusText is a status for people, within the width of a terminal.
 func statusText(s admin.Status, now time.Time, st style) string {
 	var b strings.Builder
@@ -96,6 +99,17 @@ func statusText(s admin.Status, now time.Time, st style) string {
 			name = strings.TrimSpace(c.ID + "  " + name)
 		}
 		line("  %-34s %-5s  %s, last %s ago", fitColumns(name, 34), c.Transport, countOf(c.Requests, "request"), shortSpan(now.Sub(c.LastRequest)))
+	}
+
+	if len(s.Budgets) > 0 {
+		head("budgets", strconv.Itoa(len(s.Budgets)))
+		for _, budget := range s.Budgets[:min(len(s.Budgets), maxBudgets)] {
+			used := fmt.Sprintf("%3d%%", int(budget.Share*100))
+			if budget.Share >= 1 {
+				used = st.paint(red, used)
+			}
+			fmt.Fprintf(&b, "  %s  %s\n", used, fitColumns(printable(fmt.Sprintf("%-20s %s per %s, renews in %s", fitColumns(budget.Tenant, 20), budget.Text, budget.Per, shortSpan(budget.Renews.Sub(now)))), terminalWidth-8))
+		}
 	}
 
 	t := s.Today

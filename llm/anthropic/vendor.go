@@ -37,9 +37,9 @@ func (Vendor) KeyParam() string { return "" }
 func (Vendor) SetKey(h http.Header, key string) { h.Set(keyHeader, key) }
 
 // AppendError implements [llm.Vendor].
-func (Vendor) AppendError(dst []byte, _ int, kind fault.Kind, text string) []byte {
-	dst = append(append(dst, `{"type":"error","error":{"type":"`...), errorType(kind)...)
-	return append(jsonscan.AppendQuoted(append(dst, `","message":`...), text), `}}`...)
+func (Vendor) AppendError(dst []byte, f llm.Failure) []byte {
+	dst = append(append(dst, `{"type":"error","error":{"type":"`...), errorType(f.Kind)...)
+	return append(jsonscan.AppendQuoted(append(dst, `","message":`...), f.Text), `}}`...)
 }
 
 func errorType(k fault.Kind) string {
@@ -54,7 +54,7 @@ func errorType(k fault.Kind) string {
 		return "not_found_error"
 	case fault.TooLarge:
 		return "request_too_large"
-	case fault.RateLimited:
+	case fault.RateLimited, fault.OverBudget:
 		return "rate_limit_error"
 	case fault.Full:
 		return "overloaded_error"

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/ctxgate/ctxgate/fault"
 	"github.com/ctxgate/ctxgate/jsonscan"
@@ -37,10 +38,16 @@ func (Vendor) SetKey(h http.Header, key string) { h.Set(keyHeader, key) }
 func (Vendor) KeyParam() string { return "key" }
 
 // AppendError implements [llm.Vendor].
-func (Vendor) AppendError(dst []byte, status int, kind fault.Kind, text string) []byte {
-	dst = strconv.AppendInt(append(dst, `{"error":{"code":`...), int64(status), 10)
-	dst = jsonscan.AppendQuoted(append(dst, `,"message":`...), text)
-	return append(append(append(dst, `,"status":"`...), statusName(kind)...), `"}}`...)
+func (Vendor) AppendError(dst []byte, f llm.Failure) []byte {
+	dst = strconv.AppendInt(append(dst, `{"error":{"code":`...), int64(f.Status), 10)
+	dst = jsonscan.AppendQuoted(append(dst, `,"message":`...), f.Text)
+	dst = append(append(append(dst, `,"status":"`...), statusName(f.Kind)...), '"')
+	if !f.Renews.IsZero() { // Gemini CLI does not try again if it would have to wait for more than five minutes
+		wait := max(int64(time.Until(f.Renews)/time.Second), 1)
+		dst = strconv.AppendInt(append(dst, `,"details":[{"@type":"type.googleapis.com/google.rpc.RetryInfo","retryDelay":"`...), wait, 10)
+		dst = append(dst, `s"}]`...)
+	}
+	return append(dst, `}}`...)
 }
 
 // statusName is the name of a failure, from the list that all of Google's APIs share.
@@ -54,7 +61,7 @@ func statusName(k fault.Kind) string {
 		return "PERMISSION_DENIED"
 	case fault.NotFound, fault.UnknownHandle:
 		return "NOT_FOUND"
-	case fault.RateLimited:
+	case fault.RateLimited, fault.OverBudget:
 		return "RESOURCE_EXHAUSTED"
 	case fault.Timeout:
 		return "DEADLINE_EXCEEDED"

@@ -3,6 +3,7 @@ package openai
 
 import (
 	"net/http"
+	"strconv"
 
 	"github.com/ctxgate/ctxgate/fault"
 	"github.com/ctxgate/ctxgate/jsonscan"
@@ -28,11 +29,15 @@ func (Vendor) KeyParam() string { return "" }
 func (Vendor) SetKey(h http.Header, key string) { h.Set("Authorization", "Bearer "+key) }
 
 // AppendError implements [llm.Vendor].
-func (Vendor) AppendError(dst []byte, _ int, kind fault.Kind, text string) []byte {
-	name, code := errorType(kind)
-	dst = jsonscan.AppendQuoted(append(dst, `{"error":{"message":`...), text)
+func (Vendor) AppendError(dst []byte, f llm.Failure) []byte {
+	name, code := errorType(f.Kind)
+	dst = jsonscan.AppendQuoted(append(dst, `{"error":{"message":`...), f.Text)
 	dst = append(append(dst, `,"type":"`...), name...)
-	return append(append(append(dst, `","param":null,"code":"`...), code...), `"}}`...)
+	dst = append(append(append(dst, `","param":null,"code":"`...), code...), '"')
+	if !f.Renews.IsZero() { // Codex shows it, and does not try again
+		dst = strconv.AppendInt(append(dst, `,"resets_at":`...), f.Renews.Unix(), 10)
+	}
+	return append(dst, `}}`...)
 }
 
 func errorType(k fault.Kind) (name, code string) {
@@ -41,6 +46,8 @@ func errorType(k fault.Kind) (name, code string) {
 		return "invalid_request_error", "invalid_api_key"
 	case fault.UnknownHandle:
 		return "invalid_request_error", "model_not_found"
+	case fault.OverBudget:
+		return "usage_limit_reached", "insufficient_quota"
 	case fault.RateLimited:
 		return "requests", "rate_limit_exceeded"
 	case fault.Syntax, fault.InvalidRequest, fault.BadParams, fault.NoMethod, fault.Forbidden, fault.NotFound, fault.TooLarge, fault.Stalled:
