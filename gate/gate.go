@@ -79,6 +79,9 @@ func (g *Gate) Enter(_ context.Context, c auth.Caller, t access.Target) (*Pass, 
 	return p, nil
 }
 
+// Decide decides about what no request is for, such as a notification of a server.
+func (g *Gate) Decide(c auth.Caller, t access.Target) access.Decision { return g.rules.Decide(c, t) }
+
 // FiltersLists says whether lists differ between callers.
 func (g *Gate) FiltersLists() bool { return g.rules.FiltersLists() }
 

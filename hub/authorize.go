@@ -30,7 +30,15 @@ func (h *Hub) authorize(ctx context.Context, req *Request, to *Target) error {
 
 func (h *Hub) enter(ctx context.Context, req *Request, to *Target) (err error) {
 	to.pass, err = req.Plan.Gate.Enter(ctx, req.Caller, h.accessTarget(ctx, req, *to))
-	return err
+	if err != nil {
+		return err
+	}
+	req.redaction = to.pass.Decision.Redact
+	if err := req.redactArguments(ctx); err != nil {
+		to.pass.Done()
+		return err
+	}
+	return nil
 }
 
 // accessTarget is the target of a routed request, as the access rules name it.
@@ -238,27 +246,26 @@ func unknownRelayed(noun, name string) error {
 	return fault.New(fault.NotFound, "unknown "+noun+" "+strconv.Quote(fault.Clip(name)))
 }
 
-// hideItems returns the edits that remove what a caller may not see from a server's list.
-func hideItems(req *Request, server string, got rpc.Reply) []jsonscan.Edit {
+// hideItems takes what a caller may not see out of a server's list that is relayed as it came.
+func hideItems(req *Request, server string, got rpc.Reply, policy recall.Policy) (rpc.Reply, error) {
 	k, isList := catalog.KindOf(req.Method)
 	if !isList || !req.Plan.Gate.FiltersLists() || got.IsError {
-		return nil
+		return got, nil
 	}
 	fields, err := jsonscan.ReadFields(got.Body, got.Result)
 	if err != nil {
-		return nil
+		return got, fault.Wrap(fault.BadReply, "the server's answer cannot be read", err)
 	}
 	list, ok := fields.Field(k.Member())
-	if !ok || got.Body[list.Value.Start] != '[' {
-		return nil
+	if !ok {
+		return got, nil
 	}
-	kept, hidden := []byte{'['}, false
+	kept := []byte{'['}
 	err = jsonscan.EachElement(got.Body, list.Value, func(at jsonscan.Span) error {
 		raw := at.Of(got.Body)
 		item, err := jsonscan.FieldsOf(raw)
 		if err != nil || !req.Plan.Gate.MayList(req.Caller, listTarget(k, server, item.Text(k.Key()), raw)) {
-			hidden = true
-			return nil //nolint:nilerr // what cannot be read is not shown
+			return err
 		}
 		if len(kept) > 1 {
 			kept = append(kept, ',')
@@ -267,10 +274,8 @@ func hideItems(req *Request, server string, got rpc.Reply) []jsonscan.Edit {
 		return nil
 	})
 	if err != nil {
-		kept, hidden = []byte{'['}, true
+		return got, fault.Wrap(fault.BadReply, "the server's answer cannot be read", err)
 	}
-	if !hidden {
-		return nil
-	}
-	return []jsonscan.Edit{{Span: list.Value, Text: append(kept, ']')}}
+	body := jsonscan.AppendSpliced(nil, got.Body, []jsonscan.Edit{{Span: list.Value, Text: append(kept, ']')}})
+	return rpc.ParseReply(body, req.Plan.Hub.MaxDepth, policy.MaxChars)
 }

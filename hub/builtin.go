@@ -73,6 +73,9 @@ func (b *builtin) hasTool(name string) bool {
 // callBuiltin is the end of a call to a builtin.
 func (h *Hub) callBuiltin(ctx context.Context, req *Request, to Target) (Reply, error) {
 	m, err := h.callBuiltinTool(ctx, req, to.builtin, to.name)
+	if err == nil {
+		m, err = req.redactMessage(ctx, m)
+	}
 	var failed *RPCError
 	switch {
 	case errors.As(err, &failed):

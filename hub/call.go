@@ -51,15 +51,15 @@ func (h *Hub) call(ctx context.Context, req *Request) (Reply, error) {
 	began := time.Now()
 	conn, release, err := to.remote.Acquire(ctx, caller)
 	if err != nil {
-		return Reply{}, explainFailure(to.remote, began, err)
+		return Reply{}, req.redactError(explainFailure(to.remote, began, err))
 	}
 	if out, made, err := h.legacy.Call(ctx, req, to, conn, release); made {
-		return out, explainFailure(to.remote, began, err)
+		return out, req.redactError(explainFailure(to.remote, began, err))
 	}
 	defer release()
 	m, err := h.CallUpstream(ctx, req, to, conn)
 	if err != nil {
-		return Reply{}, explainFailure(to.remote, began, err)
+		return Reply{}, req.redactError(explainFailure(to.remote, began, err))
 	}
 	return h.FinishCall(ctx, req, to, m)
 }
@@ -83,6 +83,10 @@ func (h *Hub) CallUpstream(ctx context.Context, req *Request, to Target, conn *u
 
 // FinishCall makes the server's answer fit the client's context and revision.
 func (h *Hub) FinishCall(ctx context.Context, req *Request, to Target, m rpc.Message) (Reply, error) {
+	m, err := req.redactMessage(ctx, m)
+	if err != nil {
+		return Reply{}, err
+	}
 	res, err := mcp.ParseResult(m)
 	if err != nil {
 		return Reply{}, fault.Wrap(fault.BadReply, "the server's answer cannot be read", err)

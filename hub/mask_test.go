@@ -86,20 +86,6 @@ func TestG7AllocationsDoNotGrowWithStrings(t *testing.T) {
 	}
 }
 
-func TestG7TimeIsLinear(t *testing.T) {
-	took := func(n int) time.Duration {
-		body := wrap(`{"big":"` + strings.Repeat(`caf\u00e9 é `, n/12) + `","rest":` + texts(n/17) + `}`)
-		return fastest(7, func() time.Duration {
-			start := time.Now()
-			checkMask(t, body, reduce.DefaultMask())
-			return time.Since(start)
-		})
-	}
-	if one, four := took(256<<10), took(1<<20); four > 8*one {
-		t.Errorf("four times the body took %v instead of %v: %.1f times", four, one, float64(four)/float64(one))
-	}
-}
-
 var recoverLine = regexp.MustCompile(`\n\.\.\. \[KIMI_PROXY_OBSERVATION_MASKED original_chars=(\d+) head=4 tail=4\] \.\.\.\n\[recover: prune_id=(prn_[0-9a-z]{26}) chars=5-(\d+)\]\n`)
 
 // textOf returns the string in result.t.

@@ -104,15 +104,23 @@ func (h *Hub) relayMessage(w http.ResponseWriter, r *http.Request, req *Request)
 	if err == nil {
 		got, err = h.checkRawReply(ctx, req, id, got, policy)
 	}
+	if err == nil {
+		got, err = hideItems(req, id, got, policy)
+	}
+	if err == nil {
+		var m rpc.Message
+		m, err = req.redactMessage(ctx, rpc.Message{Reply: got})
+		got = m.Reply
+	}
 	if err != nil {
-		return err
+		return req.redactError(err)
 	}
 	policy.Goal = goal
 	cut := h.recall.Shrink(ctx, recall.ShrinkRequest{
 		Tenant: req.Caller.Tenant(), Origin: originFor(req.Method, to), CallID: req.Params.MetaText(mcp.MetaToolUseID),
 		Body: got.Body, Strings: got.LongStrings,
 	}, policy)
-	edits := jsonscan.MergeEdits(cut.Edits, hideItems(req, id, got))
+	edits := cut.Edits
 	if !bytes.Equal(got.ID.Of(got.Body), req.ID.Raw()) { // the id goes back as the client wrote it
 		edits = jsonscan.MergeEdits(edits, []jsonscan.Edit{{Span: got.ID, Text: req.ID.Raw()}})
 	}

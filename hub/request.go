@@ -12,6 +12,7 @@ import (
 	"github.com/ctxgate/ctxgate/front"
 	"github.com/ctxgate/ctxgate/jsonscan"
 	"github.com/ctxgate/ctxgate/mcp"
+	"github.com/ctxgate/ctxgate/redact"
 	"github.com/ctxgate/ctxgate/rpc"
 	"github.com/ctxgate/ctxgate/upstream"
 )
@@ -40,6 +41,7 @@ type Request struct {
 	clientKey   string          // as CallerKey, but the same for all connections; "" where CallerKey is
 	conn        string          // no two connections have the same; "" on the stdio of a single client
 	connCtx     context.Context //nolint:containedctx // ends with the connection; nil where that is not known
+	redaction   *redact.Set     // what the access rules take out of the call; nil for nothing
 	releasePlan func()          // the servers of the plan may be closed from then on
 }
 
@@ -186,6 +188,11 @@ func (p *CallPeer) Notify(server string, note rpc.Message) {
 	p.mu.Lock()
 	req, out := p.req, p.out
 	p.mu.Unlock()
+	note, err := req.redactMessage(context.Background(), note)
+	if err != nil {
+		slog.Debug("a notification was dropped: it cannot be redacted", "server", server, "error", err)
+		return
+	}
 	params, err := jsonscan.ReadFields(note.Body, note.Params)
 	if err != nil {
 		return
@@ -223,6 +230,10 @@ func (p *CallPeer) Request(ctx context.Context, server string, question rpc.Mess
 	p.mu.Unlock()
 	if ask == nil || !req.Client.Supports(question.Method) {
 		return rpc.Reply{}, ErrCannotAsk
+	}
+	question, err := req.redactMessage(ctx, question)
+	if err != nil {
+		return rpc.Reply{}, err
 	}
 	return ask(ctx, server, question)
 }

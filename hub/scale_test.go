@@ -20,6 +20,7 @@ import (
 	"github.com/ctxgate/ctxgate/mcp"
 	"github.com/ctxgate/ctxgate/meter"
 	"github.com/ctxgate/ctxgate/recall"
+	"github.com/ctxgate/ctxgate/reduce"
 	"github.com/ctxgate/ctxgate/state"
 	"github.com/ctxgate/ctxgate/state/memory"
 	"github.com/ctxgate/ctxgate/upstream"
@@ -140,4 +141,20 @@ func TestStartupIsLinearInServers(t *testing.T) { // not parallel: it measures t
 		}
 	}
 	t.Errorf("%d times the servers cost %.1f times the bytes and %.1f times the processor time, want at most %d", many/few, bytes, cpu, most)
+}
+
+func TestG7TimeIsLinear(t *testing.T) {
+	took := func(n int) time.Duration {
+		body := wrap(`{"big":"` + strings.Repeat(`caf\u00e9 é `, n/12) + `","rest":` + texts(n/17) + `}`)
+		return fastest(7, func() time.Duration {
+			start := cpuTime(t)
+			for range 20 {
+				checkMask(t, body, reduce.DefaultMask())
+			}
+			return cpuTime(t) - start
+		})
+	}
+	if one, four := took(256<<10), took(1<<20); four > 8*one {
+		t.Errorf("four times the body took %v instead of %v: %.1f times", four, one, float64(four)/float64(one))
+	}
 }

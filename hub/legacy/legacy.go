@@ -266,6 +266,21 @@ func (e *endpoint) notifySessions(server string, to []*session, note rpc.Message
 		level := s.logLevel()
 		return s.muted.Load() || isLog && (level == "" || severity < mcp.LogSeverity(level))
 	})
+	var same []*session // that see the notification as it is
+	for _, s := range to {
+		switch seen, ok := e.hub.NoticeFor(s.caller, server, note); {
+		case !ok:
+		case bytes.Equal(seen.Body, note.Body):
+			same = append(same, s)
+		default:
+			e.sendNote(server, []*session{s}, seen)
+		}
+	}
+	e.sendNote(server, same, note)
+}
+
+// sendNote sends one message to sessions.
+func (e *endpoint) sendNote(server string, to []*session, note rpc.Message) {
 	if len(to) == 0 {
 		return
 	}
