@@ -121,7 +121,7 @@ func (a *App) newAdminHandler(cfg config.Config) (http.Handler, error) {
 	mux := a.newAdminMux()
 	limits := cfg.Front.HTTP
 	guard := front.NewGuard(cfg.Admin.Listen, limits)
-	operators := gate.New(gate.Deps{Authenticator: auth.New(auth.Config{Token: token})})
+	operators := gate.New(gate.Deps{Authenticator: auth.New(auth.Config{Token: token}), Audit: a.audit})
 	return front.Wrap(mux, front.Chain(operators, guard, limits, a.budget, hub.WriteError, nil)...), nil
 }
 

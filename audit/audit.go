@@ -23,6 +23,7 @@ import "time"
 const (
 	KindCall    = "call"    // a request to a server, a model or a built-in tool
 	KindRead    = "read"    // an original was read back
+	KindLimit   = "limit"   // a request beyond a limit was refused
 	KindAuth    = "auth"    // a credential was refused
 	KindAdmin   = "admin"   // an action of the operator: its method says which
 	KindReload  = "reload"  // a new configuration
@@ -56,6 +57,7 @@ type Event struct {
 	// How it ended: "ok", or the kind of failure.
 	Outcome           string
 	BytesIn, BytesOut int64
+	CharsOut          int64 // of an original that was read back
 	CharsCut          int64
 	IDs               []string // of the originals that were stored or read; the first maxIDs
 	Request           string   // the request's id

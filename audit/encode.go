@@ -43,7 +43,7 @@ func appendEvent(dst []byte, e *Event) []byte {
 		key   string
 		value int64
 	}{
-		{"bytes_in", e.BytesIn}, {"bytes_out", e.BytesOut}, {"chars_cut", e.CharsCut}, {"count", e.Count}, {"microseconds", e.Duration.Microseconds()},
+		{"bytes_in", e.BytesIn}, {"bytes_out", e.BytesOut}, {"chars_cut", e.CharsCut}, {"chars_out", e.CharsOut}, {"count", e.Count}, {"microseconds", e.Duration.Microseconds()},
 	} {
 		if m.value != 0 {
 			dst = strconv.AppendInt(appendKey(dst, m.key), m.value, 10)

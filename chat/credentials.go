@@ -22,7 +22,7 @@ func (p *activeConfig) authenticated(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		who, err := p.identify(r)
 		if err != nil {
-			w.Header().Set("WWW-Authenticate", p.Gate.Challenge(r, err))
+			p.Gate.Refuse(w, r, err)
 			p.wires.refuse(w, r, err)
 			return
 		}

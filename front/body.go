@@ -115,7 +115,7 @@ func ReadBodyWithToken(w http.ResponseWriter, r *http.Request, most int64, g *ga
 	}
 	caller, err := g.FindToken(r.Context(), head)
 	if err != nil {
-		w.Header().Set("WWW-Authenticate", g.Challenge(r, err))
+		g.Refuse(w, r, err)
 		return nil, err
 	}
 	if err := SetMemoryOwner(r.Context(), caller); err != nil {

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ctxgate/ctxgate/audit"
 	"github.com/ctxgate/ctxgate/auth"
 	"github.com/ctxgate/ctxgate/fault"
 	"github.com/ctxgate/ctxgate/gate"
@@ -87,7 +88,7 @@ func AddLogAttrs(ctx context.Context, attrs ...slog.Attr) {
 // returned function writes it.
 func StartCallLog(ctx context.Context, attrs ...slog.Attr) (context.Context, func(more ...slog.Attr)) {
 	start, info := time.Now(), &requestInfo{id: rand.Text()[:16]}
-	ctx = context.WithValue(ctx, requestKey{}, info)
+	ctx = audit.WithRequestID(context.WithValue(ctx, requestKey{}, info), info.id)
 	return ctx, func(more ...slog.Attr) {
 		if !slog.Default().Enabled(ctx, slog.LevelInfo) {
 			return
@@ -109,7 +110,7 @@ func RequestID(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		info := &requestInfo{id: rand.Text()[:16], remoteHost: remoteHost(r.RemoteAddr)}
 		w.Header().Set("X-Request-Id", info.id)
-		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), requestKey{}, info)))
+		next.ServeHTTP(w, r.WithContext(audit.WithRequestID(context.WithValue(r.Context(), requestKey{}, info), info.id)))
 	})
 }
 
@@ -220,7 +221,7 @@ func Authenticate(g *gate.Gate, onError ErrorHandler, inBody TokenInBody) Middle
 				return
 			}
 			if err != nil {
-				w.Header().Set("WWW-Authenticate", g.Challenge(r, err))
+				g.Refuse(w, r, err)
 				onError(w, r, err)
 				return
 			}

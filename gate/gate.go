@@ -16,6 +16,7 @@ import (
 	"sync/atomic"
 
 	"github.com/ctxgate/ctxgate/access"
+	"github.com/ctxgate/ctxgate/audit"
 	"github.com/ctxgate/ctxgate/auth"
 	"github.com/ctxgate/ctxgate/fault"
 	"github.com/ctxgate/ctxgate/limit"
@@ -26,6 +27,7 @@ type Gate struct {
 	*auth.Authenticator
 	rules     *access.Rules
 	limiter   *limit.Limiter
+	audit     *audit.Log
 	decisions *atomic.Int64
 }
 
@@ -34,6 +36,7 @@ type Deps struct {
 	Authenticator *auth.Authenticator // nil: no credential is required
 	Rules         *access.Rules       // nil: everything is allowed
 	Limiter       *limit.Limiter      // of the process; nil: no limits
+	Audit         *audit.Log          // of the process; nil: no log
 }
 
 // New makes a gate.
@@ -41,11 +44,17 @@ func New(d Deps) *Gate {
 	if d.Authenticator == nil {
 		d.Authenticator = auth.New(auth.Config{})
 	}
-	return &Gate{Authenticator: d.Authenticator, rules: d.Rules, limiter: d.Limiter, decisions: new(atomic.Int64)}
+	return &Gate{Authenticator: d.Authenticator, rules: d.Rules, limiter: d.Limiter, audit: d.Audit, decisions: new(atomic.Int64)}
 }
 
 // Admit counts one message of a caller against its limits.
-func (g *Gate) Admit(c auth.Caller) error { return g.limiter.Admit(limitsOf(c)) }
+func (g *Gate) Admit(c auth.Caller) error {
+	err := g.limiter.Admit(limitsOf(c))
+	if err != nil {
+		g.recordLimit(context.Background(), c, access.Target{}, err)
+	}
+	return err
+}
 
 // limitsOf is the part of a caller that limits look at.
 func limitsOf(c auth.Caller) limit.Caller {
@@ -56,24 +65,34 @@ func limitsOf(c auth.Caller) limit.Caller {
 type Pass struct {
 	Decision access.Decision
 	hold     limit.Hold
+	entry    *entry // of the audit log; nil without one
 }
 
-// Done ends the request: what it holds of the limits is free for others. A second call does nothing.
-func (p *Pass) Done() { p.hold.Release() }
+// Done ends the request: it is recorded, and what it holds of the limits is free for others. A second call does nothing.
+func (p *Pass) Done() {
+	p.hold.Release()
+	p.entry.finish()
+}
 
 // ErrDenied is the failure of a request that the rules deny. Endpoints answer as for something that does not exist.
 var ErrDenied error = fault.New(fault.NotFound, "there is no such thing")
 
 // Enter decides whether a caller may use a target. If it may not, the error is ErrDenied. A request that may is counted
 // against the limits of its target, beyond which the error is of kind RateLimited.
-func (g *Gate) Enter(_ context.Context, c auth.Caller, t access.Target) (*Pass, error) {
+func (g *Gate) Enter(ctx context.Context, c auth.Caller, t access.Target) (*Pass, error) {
 	g.decisions.Add(1)
 	d := g.rules.Decide(c, t)
 	if !d.IsAllowed() {
+		g.recordDenied(ctx, c, t, d)
 		return nil, ErrDenied
 	}
 	p := &Pass{Decision: d}
 	if err := g.limiter.Enter(limitsOf(c), limit.Target{Server: t.Server, Tool: t.Tool, Model: t.Model}, &p.hold); err != nil {
+		g.recordLimit(ctx, c, t, err)
+		return nil, err
+	}
+	if err := g.recordAllowed(ctx, c, t, p); err != nil {
+		p.hold.Release()
 		return nil, err
 	}
 	return p, nil

@@ -41,6 +41,17 @@ func (h *Hub) enter(ctx context.Context, req *Request, to *Target) (err error) {
 	return nil
 }
 
+// endPass ends the pass of a call and records how the call ended.
+func (t *Target) endPass(out Reply, err error) {
+	switch {
+	case err != nil:
+		t.pass.Fail(err)
+	case out.Body != nil: // there is none after a panic
+		t.pass.Reply(len(out.Body), jsonscan.SplicedLen(out.Body, out.Edits), out.code != 0)
+	}
+	t.pass.Done()
+}
+
 // accessTarget is the target of a routed request, as the access rules name it.
 func (h *Hub) accessTarget(ctx context.Context, req *Request, to Target) access.Target {
 	t := access.Target{Method: req.Method, Server: to.server()}

@@ -124,8 +124,9 @@ func (h *Hub) relayToBuiltin(w http.ResponseWriter, r *http.Request, req *Reques
 	if err != nil {
 		return err
 	}
-	defer to.pass.Done()
-	body, err := h.answerForBuiltin(r.Context(), req, b)
+	var body []byte
+	defer func() { to.endPass(Reply{Body: body}, err) }()
+	body, err = h.answerForBuiltin(r.Context(), req, b)
 	var failed *RPCError
 	switch {
 	case errors.As(err, &failed):

@@ -18,7 +18,7 @@ import (
 
 // call carries one request to its server and the reply back. This is the path that the gateway exists
 // for; read it first.
-func (h *Hub) call(ctx context.Context, req *Request) (Reply, error) {
+func (h *Hub) call(ctx context.Context, req *Request) (out Reply, err error) {
 	if req.Method == mcp.ToolsCall && req.Name == recoverTool && !req.Plan.builtins[req.Server].hasTool(recoverTool) {
 		return h.recoverText(ctx, req)
 	}
@@ -29,7 +29,7 @@ func (h *Hub) call(ctx context.Context, req *Request) (Reply, error) {
 	if err := h.authorize(ctx, req, &to); err != nil {
 		return Reply{}, err
 	}
-	defer to.pass.Done()
+	defer func() { to.endPass(out, err) }()
 	if to.hold != nil {
 		return Reply{}, to.hold.Err()
 	}
@@ -132,6 +132,7 @@ func (h *Hub) shrinkResult(ctx context.Context, req *Request, to Target, m rpc.M
 		Body: m.Body, Strings: strings, Limit: h.resultLimit(req, to), Whole: whole,
 	}, policy)
 	h.recordReply(ctx, server, m.Reply, cut.Edits, cut)
+	to.pass.Cut(cut.CharsCut, cut.IDs)
 	return cut.Edits
 }
 

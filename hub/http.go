@@ -134,7 +134,7 @@ func (h *Hub) Authenticate(w http.ResponseWriter, r *http.Request, p *Plan, para
 		}
 	}
 	if err != nil {
-		w.Header().Set("WWW-Authenticate", p.Gate.Challenge(r, err))
+		p.Gate.Refuse(w, r, err)
 	}
 	return caller, err
 }

@@ -84,6 +84,7 @@ func (h *Hub) recoverText(ctx context.Context, req *Request) (Reply, error) {
 		return Reply{}, recoverError(err)
 	}
 	part, err := h.recoverFitting(ctx, req, read)
+	req.Plan.Gate.RecordRead(ctx, req.Caller, read.KnownID(), utf8.RuneCount(part), err)
 	if err != nil {
 		return Reply{}, recoverError(err)
 	}

@@ -55,7 +55,7 @@ func (h *Hub) readRPC(w http.ResponseWriter, r *http.Request, req *Request, body
 }
 
 // relayMessage carries one message to its server and its reply back.
-func (h *Hub) relayMessage(w http.ResponseWriter, r *http.Request, req *Request) error {
+func (h *Hub) relayMessage(w http.ResponseWriter, r *http.Request, req *Request) (err error) {
 	ctx := r.Context()
 	id := r.PathValue("server")
 	remote := req.Plan.ByID[id]
@@ -87,7 +87,8 @@ func (h *Hub) relayMessage(w http.ResponseWriter, r *http.Request, req *Request)
 	if err != nil {
 		return err
 	}
-	defer to.pass.Done()
+	var sent Reply
+	defer func() { to.endPass(sent, err) }()
 	if tool != "" {
 		call := catalog.Call{Kind: catalog.Tools, At: id, Server: id, Name: tool}
 		if hold := h.catalog.Refusal(ctx, upstream.Caller{}, &req.Plan.Layout, call); hold != nil {
@@ -126,6 +127,8 @@ func (h *Hub) relayMessage(w http.ResponseWriter, r *http.Request, req *Request)
 	}
 	front.AddLogAttrs(ctx, slog.Int("code", got.ErrorCode()))
 	h.recordReply(ctx, id, got, edits, cut)
+	to.pass.Cut(cut.CharsCut, cut.IDs)
+	sent = Reply{Body: got.Body, Edits: edits, code: got.ErrorCode()}
 	h.writeRPC(w, r, got.Body, edits)
 	return nil
 }

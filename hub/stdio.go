@@ -325,6 +325,7 @@ func (d *stdio) checkToken(ctx context.Context, req *Request) error {
 	if req.Plan.Gate.IsRequired() {
 		caller, err := req.Plan.Gate.AuthenticateToken(ctx, token)
 		if err != nil {
+			req.Plan.Gate.RefuseCredential(ctx, "", err)
 			return errStdioToken
 		}
 		req.Caller = caller

@@ -98,7 +98,7 @@ func authenticate(w http.ResponseWriter, r *http.Request, d Endpoint, params mcp
 		}
 	}
 	if err != nil {
-		w.Header().Set("WWW-Authenticate", d.Gate.Challenge(r, err))
+		d.Gate.Refuse(w, r, err)
 	}
 	return who, err
 }

@@ -32,6 +32,15 @@ type ReadRequest struct {
 	JoinLines   bool                // join lines by line breaks, instead of ending each with one
 }
 
+// KnownID is the id in the form that is stored; "" for a text that is no id.
+func (r ReadRequest) KnownID() string {
+	id, err := ParseID(r.ID)
+	if err != nil {
+		return ""
+	}
+	return id
+}
+
 var (
 	// ErrRange refuses ranges of lines that cannot exist.
 	ErrRange error = fault.New(fault.BadParams, "lines are counted from 1, and start_line is not after end_line")

@@ -64,12 +64,13 @@ type ShrinkRequest struct {
 type ShrinkResult struct {
 	Edits []jsonscan.Edit // to splice into the body; none when it goes as it came
 
-	CharsCut      int64 // characters left out
-	Recoverable   int   // texts cut whose originals can be read back
-	PassedWhole   int   // texts sent whole because their originals could not be stored
-	Unrecoverable int   // texts cut for good: over the hard limit, or with recall disabled
-	AlreadyCut    int   // texts that this gateway shortened before, and does not cut again
-	Err           error // why originals could not be stored, for the log
+	CharsCut      int64    // characters left out
+	Recoverable   int      // texts cut whose originals can be read back
+	PassedWhole   int      // texts sent whole because their originals could not be stored
+	Unrecoverable int      // texts cut for good: over the hard limit, or with recall disabled
+	IDs           []string // of the originals, the first maxResultIDs
+	AlreadyCut    int      // texts that this gateway shortened before, and does not cut again
+	Err           error    // why originals could not be stored, for the log
 }
 
 // Shrink stores the original of every text that p cuts, and returns the edits that cut them.
@@ -168,8 +169,12 @@ type cutWriter struct {
 
 type pendingCut struct {
 	cut
-	id string // to show in the marker; "" without a recover line
+	id       string // to show in the marker; "" without a recover line
+	original string // the id of its original
 }
+
+// maxResultIDs bounds ShrinkResult.IDs.
+const maxResultIDs = 32
 
 // addCut prepares one cut; flush stores its original and applies it. After a failure the rest of
 // the reply is not tried: a store that refused one original refuses the next, and the client waits.
@@ -220,7 +225,7 @@ func (w *cutWriter) addCut(ctx context.Context, c cut) {
 			return
 		}
 	}
-	w.pending = append(w.pending, pendingCut{c, shownID})
+	w.pending = append(w.pending, pendingCut{c, shownID, o.id})
 	w.items = append(w.items, items...)
 	if w.reserved.held >= partSize {
 		w.flush(ctx)
@@ -241,6 +246,9 @@ func (w *cutWriter) flush(ctx context.Context) {
 			continue
 		}
 		w.out.Recoverable++
+		if len(w.out.IDs) < maxResultIDs {
+			w.out.IDs = append(w.out.IDs, p.original)
+		}
 		w.out.addEdits(p.cut, p.id)
 	}
 	w.pending, w.items = nil, nil
