@@ -6,6 +6,7 @@ import (
 	"io"
 	"io/fs"
 	"path/filepath"
+	"strings"
 
 	"github.com/ctxgate/ctxgate/audit"
 	"github.com/ctxgate/ctxgate/config"
@@ -16,6 +17,15 @@ func (a *App) auditOptions() audit.Options {
 }
 
 func (a *App) applyAudit(cfg config.Config) error { return a.audit.Apply(cfg.Audit) }
+
+// auditEvent is the line about a reload. It names keys, never values.
+func (r ReloadReport) auditEvent() *audit.Event {
+	e := &audit.Event{Kind: audit.KindReload, Decision: "allow", Outcome: "ok", Reason: strings.Join(r.Applied, " "), Count: int64(len(r.Applied))}
+	if r.Failed != "" {
+		e.Decision, e.Outcome, e.Reason = "deny", "failed", r.Failed
+	}
+	return e
+}
 
 // OpenAudit opens the audit log for a command, which may run beside the gateway. Where the gateway's lines go to its
 // stdout, the command's go to stderr.

@@ -72,6 +72,7 @@ func (a *App) recordReload(r ReloadReport) ReloadReport {
 	r.At = time.Now()
 	a.lastReload = &r
 	r.log()
+	a.audit.Record(r.auditEvent())
 	return r
 }
 

@@ -63,7 +63,7 @@ func (px *Proxy) handleOther(p *activeConfig) http.HandlerFunc {
 
 // passThrough forwards a request and its reply unread. A JSON body is read if the provider depends on its
 // model; any other body is forwarded as it arrives.
-func (px *Proxy) passThrough(w http.ResponseWriter, r *http.Request, c *call) (string, error) {
+func (px *Proxy) passThrough(w http.ResponseWriter, r *http.Request, c *call) (_ string, err error) {
 	ctx := r.Context()
 	leave, err := px.admitCall(ctx, c)
 	if err != nil {
@@ -90,7 +90,7 @@ func (px *Proxy) passThrough(w http.ResponseWriter, r *http.Request, c *call) (s
 	if err != nil {
 		return "", err
 	}
-	defer pass.Done()
+	defer func() { endPass(pass, err) }()
 	c.candidates = []*provider{c.routed} // no fallbacks: another provider has other files and other embeddings
 	if c.body == nil && r.ContentLength != 0 {
 		if values := r.Header["Content-Encoding"]; values != nil {
@@ -110,6 +110,7 @@ func (px *Proxy) passThrough(w http.ResponseWriter, r *http.Request, c *call) (s
 		return "", err
 	}
 	defer rep.close()
+	c.recordSize(pass, rep)
 	c.releaseBody()
 	px.deps.Meter.ObserveFirstByte(rep.provider.Name, time.Since(c.started))
 	return px.relayAndCharge(ctx, w, c, rep)

@@ -14,6 +14,7 @@ import (
 	"github.com/ctxgate/ctxgate/chat/masking"
 	"github.com/ctxgate/ctxgate/chat/readback"
 	"github.com/ctxgate/ctxgate/fault"
+	"github.com/ctxgate/ctxgate/gate"
 	"github.com/ctxgate/ctxgate/history"
 	"github.com/ctxgate/ctxgate/jsonscan"
 	"github.com/ctxgate/ctxgate/llm"
@@ -217,7 +218,7 @@ func (px *Proxy) answerCalls(ctx context.Context, c *call, round *llm.Round, las
 		var text string
 		err := errManyCalls
 		if i < maxCalls {
-			text, err = px.recoverText(ctx, c.caller, call.Args, c.readback.MaxChars/min(len(out), maxCalls))
+			text, err = px.recoverText(ctx, c.plan.Gate, c.caller, call.Args, c.readback.MaxChars/min(len(out), maxCalls))
 		}
 		if err != nil {
 			slog.DebugContext(ctx, "a recover_text call of a model failed", "error", err)
@@ -248,7 +249,7 @@ func (px *Proxy) CanRead(c auth.Caller, o recall.Origin) bool {
 	return slices.ContainsFunc(px.active.Load().providers, func(p *provider) bool { return masking.ProviderOrigin(p.Name) == o.Server })
 }
 
-func (px *Proxy) recoverText(ctx context.Context, who auth.Caller, args []byte, chars int) (string, error) {
+func (px *Proxy) recoverText(ctx context.Context, g *gate.Gate, who auth.Caller, args []byte, chars int) (string, error) {
 	request, err := recall.ParseReadRequest(args)
 	if err != nil {
 		return "", err
@@ -258,6 +259,7 @@ func (px *Proxy) recoverText(ctx context.Context, who auth.Caller, args []byte, 
 		may = px.CanRead
 	}
 	text, err := px.deps.Recall.RecoverText(ctx, who.Tenant(), request, func(o recall.Origin) bool { return may(who, o) }, max(chars, 1))
+	g.RecordRead(ctx, who, request.KnownID(), utf8.RuneCount(text), err)
 	if err == nil {
 		px.deps.Meter.CountReadBack(utf8.RuneCount(text))
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/ctxgate/ctxgate/auth"
 	"github.com/ctxgate/ctxgate/fault"
+	"github.com/ctxgate/ctxgate/gate"
 	"github.com/ctxgate/ctxgate/llm"
 	"github.com/ctxgate/ctxgate/meter"
 	"github.com/ctxgate/ctxgate/recall"
@@ -66,13 +67,13 @@ func TestReadbackIsBounded(t *testing.T) { // not parallel: it measures the proc
 		took := time.Duration(1 << 62)
 		for try := 0; try < 3 && took > 50*time.Millisecond; try++ {
 			began := processorTime(t)
-			text, err := px.recoverText(t.Context(), auth.LocalCaller(), args, maxChars)
+			text, err := px.recoverText(t.Context(), gate.New(gate.Deps{}), auth.LocalCaller(), args, maxChars)
 			took = min(took, processorTime(t)-began)
 			if err != nil && fault.KindOf(err) != fault.BadParams || utf8.RuneCountInString(text) > maxChars {
 				t.Errorf("%.60s: %d bytes, %v", expr.String(), len(text), err)
 			}
 			if err == nil {
-				if _, err := px.recoverText(canceled, auth.LocalCaller(), args, maxChars); !errors.Is(err, context.Canceled) {
+				if _, err := px.recoverText(canceled, gate.New(gate.Deps{}), auth.LocalCaller(), args, maxChars); !errors.Is(err, context.Canceled) {
 					t.Errorf("%.60s, after the client disconnected: %v", expr.String(), err)
 				}
 			}
@@ -82,7 +83,7 @@ func TestReadbackIsBounded(t *testing.T) { // not parallel: it measures the proc
 		}
 	}
 	ranges := strings.Repeat(`{"start_line":2,"end_line":9000},`, 1499) + `{"start_line":3,"end_line":10}`
-	text, err := px.recoverText(t.Context(), auth.LocalCaller(), []byte(`{"prune_id":"`+id+`","include_line_numbers":true,"ranges":[`+ranges+`]}`), maxChars)
+	text, err := px.recoverText(t.Context(), gate.New(gate.Deps{}), auth.LocalCaller(), []byte(`{"prune_id":"`+id+`","include_line_numbers":true,"ranges":[`+ranges+`]}`), maxChars)
 	if err != nil || utf8.RuneCountInString(text) > maxChars || !strings.HasPrefix(text, "2│ a line\n3│ a line\n") || !strings.Contains(text, "ask for the rest with prune_id="+id) {
 		t.Errorf("%d bytes, %v", len(text), err)
 	}
@@ -95,7 +96,7 @@ func TestCallsOfOneRoundAreBounded(t *testing.T) {
 	for i := range 1000 {
 		round.Calls = append(round.Calls, llm.RecoverCall{ID: fmt.Sprint(i), Args: []byte(`{"prune_id":"` + id + `"}`)})
 	}
-	answers := px.answerCalls(t.Context(), &call{caller: auth.LocalCaller(), readback: &readbackState{Recovery: Recovery{MaxChars: 60_000}}}, round, false)
+	answers := px.answerCalls(t.Context(), &call{plan: &activeConfig{Settings: Settings{Gate: gate.New(gate.Deps{})}}, caller: auth.LocalCaller(), readback: &readbackState{Recovery: Recovery{MaxChars: 60_000}}}, round, false)
 	for i, a := range answers {
 		if want := i >= maxCalls; a.Failed != want || !want && a.Text != "text" || want && !strings.Contains(a.Text, "call again") {
 			t.Fatalf("call %d: %+v", i, a)

@@ -14,6 +14,7 @@ import (
 	"github.com/ctxgate/ctxgate/chat/masking"
 	"github.com/ctxgate/ctxgate/fault"
 	"github.com/ctxgate/ctxgate/front"
+	"github.com/ctxgate/ctxgate/gate"
 	"github.com/ctxgate/ctxgate/history"
 	"github.com/ctxgate/ctxgate/internal/membudget"
 	"github.com/ctxgate/ctxgate/jsonscan"
@@ -91,7 +92,7 @@ func (px *Proxy) admitCall(ctx context.Context, c *call) (release func(), err er
 }
 
 // serveRequest handles one request: read it, find its provider, shrink it, ask the provider, relay the reply.
-func (px *Proxy) serveRequest(w http.ResponseWriter, r *http.Request, c *call) (string, error) {
+func (px *Proxy) serveRequest(w http.ResponseWriter, r *http.Request, c *call) (_ string, err error) {
 	ctx := r.Context()
 	leave, err := px.admitCall(ctx, c)
 	if err != nil {
@@ -105,7 +106,7 @@ func (px *Proxy) serveRequest(w http.ResponseWriter, r *http.Request, c *call) (
 	if err != nil {
 		return "", err
 	}
-	defer pass.Done()
+	defer func() { endPass(pass, err) }()
 	if c.Conversation {
 		c.readback = px.offerTool(ctx, c)
 		if err := px.shrinkBody(ctx, c); err != nil {
@@ -121,12 +122,26 @@ func (px *Proxy) serveRequest(w http.ResponseWriter, r *http.Request, c *call) (
 		return "", err
 	}
 	defer rep.close()
+	c.recordSize(pass, rep)
 	c.releaseBody()
 	px.deps.Meter.ObserveFirstByte(rep.provider.Name, time.Since(c.started))
 	if c.readback != nil && isMergeable(rep) {
 		return px.relayRounds(ctx, w, c, rep)
 	}
 	return px.relayAndCharge(ctx, w, c, rep)
+}
+
+// recordSize records the size of the request, as it came and as the provider got it.
+func (c *call) recordSize(pass *gate.Pass, rep *reply) {
+	pass.Reply(len(c.body), jsonscan.SplicedLen(c.body, c.edits), rep.StatusCode/100 != 2)
+}
+
+// endPass ends the pass of a request and records why it failed.
+func endPass(pass *gate.Pass, err error) {
+	if err != nil {
+		pass.Fail(err)
+	}
+	pass.Done()
 }
 
 // releaseBody frees the body once the provider has answered, unless the model may read back: the request is

@@ -27,9 +27,8 @@ const serverName = "mcp-pruner"
 // methodHealth is health as a JSON-RPC method, for clients that know no tools.
 const methodHealth = "health"
 
-// dispatch answers a request by its method (P1).
 // serveAuthorized answers a message of a caller that may use what it names. A tool that it may not use is unknown.
-func (s *Server) serveAuthorized(ctx context.Context, g *gate.Gate, who auth.Caller, req rpc.Request, params mcp.Params) ([]byte, error) {
+func (s *Server) serveAuthorized(ctx context.Context, g *gate.Gate, who auth.Caller, req rpc.Request, params mcp.Params) (result []byte, err error) {
 	switch req.Method {
 	case mcp.ToolsList:
 		return s.toolsList(func(tool string) bool { return g.MayList(who, targetOf(tool, nil)) }), nil
@@ -43,7 +42,7 @@ func (s *Server) serveAuthorized(ctx context.Context, g *gate.Gate, who auth.Cal
 		if err != nil {
 			return nil, err
 		}
-		defer pass.Done()
+		defer func() { endPass(pass, result, err) }()
 	}
 	return s.dispatch(ctx, who.Tenant(), req, params)
 }
@@ -53,6 +52,21 @@ func targetOf(tool string, args []byte) access.Target {
 	return access.Target{Method: mcp.ToolsCall, Server: ServerID, Tool: tool, Arguments: args}
 }
 
+// endPass ends the pass of a call and records how the call ended.
+func endPass(pass *gate.Pass, result []byte, err error) {
+	var rpcErr *Error
+	switch {
+	case errors.As(err, &rpcErr):
+		pass.Reply(0, 0, true)
+	case err != nil:
+		pass.Fail(err)
+	case result != nil: // there is none after a panic
+		pass.Reply(len(result), len(result), false)
+	}
+	pass.Done()
+}
+
+// dispatch answers a request by its method (P1).
 func (s *Server) dispatch(ctx context.Context, tenant string, req rpc.Request, params mcp.Params) ([]byte, error) {
 	switch req.Method {
 	case mcp.Initialize:
