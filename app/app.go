@@ -279,10 +279,14 @@ func (a *App) build(ctx context.Context, singleClient bool) error {
 	if a.cfg.Pruner.Builtin {
 		builtins = append(builtins, builtinPruner(a.pruner))
 	}
+	saveFacts := storage.saveFacts
+	if a.opts.readOnlyPins {
+		saveFacts = nil // a probe tells servers of clients that there are not
+	}
 	a.hub, err = hub.New(a.hubSettings(a.cfg), hub.Deps{
 		Transport: a.oauth, Recall: storage.Recall, Meter: a.metrics, Secret: storage.Root, OldSecrets: storage.OldRoots, Env: a.opts.Env,
 		Budget: a.budget, Pins: a.pins, SingleClient: singleClient, Builtins: builtins, Version: a.opts.Version, MayRead: a.mayRead,
-		LoadFacts: storage.loadFacts, SaveFacts: storage.saveFacts,
+		LoadFacts: storage.loadFacts, SaveFacts: saveFacts,
 		Legacy: legacy.New, // the revisions up to 2025-11-25: without this line and its package, only the modern protocol is served
 	})
 	if err != nil {

@@ -107,6 +107,7 @@ func ProbePins(ctx context.Context, cfg config.Config, opts Options, watch hub.P
 	if err := a.build(ctx, false); err != nil {
 		return pins.Report{}, errors.Join(err, a.release())
 	}
+	a.hub.ExpectCapableClients()
 	a.hub.Start()
 	a.hub.Probe(ctx, watch)
 	report := a.hub.PinReport(ctx)

@@ -54,6 +54,12 @@ type Config struct {
 	// lists the limits. Default false: only limits in [clients] apply; with profile = "agents", true.
 	FitClients bool `key:"fit_clients"`
 
+	// The most characters (UTF-16 code units) of the instructions that a client gets: those of all servers,
+	// joined in the order of the configuration. Each server has an equal share, and what it does not need is
+	// for the others; what is cut is stored, and a marker names how to read it. A client that cuts earlier
+	// has its own limit. Default 16384; 0 for no limit.
+	MaxInstructionsChars int `key:"max_instructions_chars" min:"0"`
+
 	// Limits of single clients, by their ids (claude-code, codex, cursor, ..., or an id of your own), in
 	// place of the known ones: [clients.codex] with max_result_bytes = 40000.
 	Clients map[string]clients.Override `key:"clients"`
@@ -83,8 +89,11 @@ func Default() Config {
 		SessionTTL:  unit.Duration(24 * time.Hour),
 		MaxSessions: 10_000,
 		AskTimeout:  unit.Duration(10 * time.Minute),
-		Naming:      catalog.Naming{Separator: "::", Prefix: "always"},
-		Masking:     recall.DefaultPolicy(),
+
+		MaxInstructionsChars: 16 << 10,
+
+		Naming:  catalog.Naming{Separator: "::", Prefix: "always"},
+		Masking: recall.DefaultPolicy(),
 	}
 }
 
@@ -108,6 +117,9 @@ func (c Config) Validate() []error {
 	}
 	if c.AskTimeout <= 0 {
 		problems = append(problems, errors.New("ask_timeout: must be positive"))
+	}
+	if c.MaxInstructionsChars < 0 {
+		problems = append(problems, errors.New("max_instructions_chars: must not be negative"))
 	}
 	if c.Naming.Separator == "" {
 		problems = append(problems, errors.New("naming.separator: must not be empty"))

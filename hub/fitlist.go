@@ -127,10 +127,19 @@ func (h *Hub) cutEnd(ctx context.Context, req *Request, raw []byte, limit int) [
 	}
 }
 
+// maxInstructions is the most characters of instructions for the client of a request; 0 for any number.
+func (r *Request) maxInstructions() int {
+	limit, most := r.clientLimits().Instructions, r.Plan.Hub.MaxInstructionsChars
+	if limit == 0 || most > 0 && most < limit {
+		return most
+	}
+	return limit
+}
+
 // fitInstructions joins the instructions of servers so that they are within the client's limit: each server has an
 // equal share, and what it does not need is for the others.
 func (h *Hub) fitInstructions(ctx context.Context, req *Request, servers []serverInstructions) string {
-	limit := req.clientLimits().Instructions
+	limit := req.maxInstructions()
 	whole := joinInstructions(servers)
 	if limit == 0 || catalog.UTF16Len(whole) <= limit || !h.recall.Enabled() {
 		return whole
@@ -163,7 +172,7 @@ func (h *Hub) fitInstructions(ctx context.Context, req *Request, servers []serve
 
 // fitServerInstructions returns the instructions of the one server of an endpoint, within the client's limit.
 func (h *Hub) fitServerInstructions(ctx context.Context, req *Request, server, text string) string {
-	limit := req.clientLimits().Instructions
+	limit := req.maxInstructions()
 	if limit == 0 || catalog.UTF16Len(text) <= limit || !h.recall.Enabled() {
 		return text
 	}

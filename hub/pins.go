@@ -137,3 +137,11 @@ func (h *Hub) ApprovePins(ctx context.Context, approvals []pins.Approval) error 
 
 // PinsChanged checks what the servers list again: another configuration or lock is in force.
 func (h *Hub) PinsChanged() { h.catalog.ReadAgain("") }
+
+// ExpectCapableClients makes servers list what they offer only to clients that can answer their requests. It is called
+// before Start.
+func (h *Hub) ExpectCapableClients() {
+	for _, r := range h.plan.Load().Servers {
+		r.NoteClient(mcp.Client{Capabilities: []byte(`{"roots":{"listChanged":true},"sampling":{},"elicitation":{}}`)})
+	}
+}

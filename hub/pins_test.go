@@ -8,9 +8,11 @@ import (
 	"testing"
 
 	"github.com/ctxgate/ctxgate/hub"
+	"github.com/ctxgate/ctxgate/hub/catalog"
 	"github.com/ctxgate/ctxgate/internal/testkit/wait"
 	"github.com/ctxgate/ctxgate/mcp"
 	"github.com/ctxgate/ctxgate/pins"
+	"github.com/ctxgate/ctxgate/reduce"
 )
 
 // door is one endpoint of a gateway, as a test calls it.
@@ -338,4 +340,49 @@ func TestHiddenCharactersAreMarked(t *testing.T) {
 		}
 	}
 	expectServed(t, doors(t, gw), a, []string{"x"}, nil)
+}
+
+// Instructions are joined in the order of the configuration and within max_instructions_chars for every client; the ends can
+// be read back, and a server that is down has those that it sent before.
+func TestInstructionsBudget(t *testing.T) {
+	t.Parallel()
+	texts := map[string]string{"b": "short", "a": strings.Repeat("All of a. ", 300), "c": strings.Repeat("All of c. ", 300)}
+	var servers []*fakeServer
+	for _, id := range []string{"b", "a", "c"} {
+		servers = append(servers, instructingServer(t, id, texts[id]))
+	}
+	gw := startGateway(t, func(s *setup) {
+		s.hub.MaxInstructionsChars = 1000
+		s.hub.Masking.Markers = reduce.PlainMarkers
+	}, servers...)
+	c := gw.connect(t, "/mcp", mcp.Modern, "{}")
+	c.tools(t)
+	got := instructionsOf(t, c)
+	if n := catalog.UTF16Len(got); n > 1000 || n < 800 {
+		t.Errorf("%d characters", n)
+	}
+	at := func(id string) int { return strings.Index(got, "# "+id+"\n") }
+	if at("b") != 0 || at("a") < at("b") || at("c") < at("a") {
+		t.Errorf("not in the order of the configuration: %s", got)
+	}
+	whole := ""
+	for _, part := range strings.Split(got, "\n\n") {
+		whole += readEnd(t, c, part) + "\n\n"
+	}
+	for id, text := range texts {
+		if !strings.Contains(whole, strings.TrimSpace(text)) {
+			t.Errorf("the instructions of %s are lost", id)
+		}
+	}
+	if one := instructionsOf(t, gw.connect(t, "/mcp/a", mcp.Modern, "{}")); catalog.UTF16Len(one) > 1000 {
+		t.Errorf("the endpoint of one server: %d characters", len(one))
+	}
+	servers[1].handle(mcp.ServerDiscover, respond(`!{"code":-32603,"message":"down"}`)).handle(mcp.ToolsList, respond(`!{"code":-32603,"message":"down"}`))
+	if again := instructionsOf(t, c); again != got {
+		t.Error("not the same while a server is down")
+	}
+	gw.reload(func(s *setup) { s.hub.MaxInstructionsChars = 0 })
+	if all := instructionsOf(t, c); catalog.UTF16Len(all) < 6000 {
+		t.Errorf("without a limit: %d characters", len(all))
+	}
 }

@@ -179,10 +179,14 @@ func (w *diffWriter) compare(a, b []string) {
 	same := func() bool { return i < len(a) && j < len(b) && a[i] == b[j] }
 	for i < len(a) || j < len(b) {
 		fromA, fromB := i, j
-		for (i < len(a) || j < len(b)) && !same() {
-			if j == len(b) || i < len(a) && common[i+1][j] >= common[i][j+1] {
+		for (i < len(a) || j < len(b)) && (!same() || i+j > fromA+fromB && isBetweenChanges(a, b, i, j)) {
+			switch {
+			case same(): // space between two changes is part of both
 				i++
-			} else {
+				j++
+			case j == len(b) || i < len(a) && common[i+1][j] >= common[i][j+1]:
+				i++
+			default:
 				j++
 			}
 		}
@@ -194,4 +198,9 @@ func (w *diffWriter) compare(a, b []string) {
 		}
 		w.keep(a[kept:i], false, false)
 	}
+}
+
+// isBetweenChanges reports whether the words at i and j are the same space, and differ after it.
+func isBetweenChanges(a, b []string, i, j int) bool {
+	return strings.TrimSpace(a[i]) == "" && i+1 < len(a) && j+1 < len(b) && a[i+1] != b[j+1]
 }

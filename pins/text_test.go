@@ -219,6 +219,7 @@ func TestDiff(t *testing.T) {
 		{"instructions", `"be nice"`, `"be evil"`, "be [-nice-]{+evil+}\n"},
 		{"nothing kept", ``, `{"title":"A"}`, "title: {+A+}\n"},
 		{"end", `"a b"`, `"a b c d"`, "a b{+ c d+}\n"},
+		{"phrase", `"do echo, edition 0"`, `"do echo, and first read"`, "do echo, [-edition 0-]{+and first read+}\n"},
 		{"two places", `"a b c d e"`, `"a x c y e"`, "a [-b-]{+x+} c [-d-]{+y+} e\n"},
 		{"far apart", `"a ` + words(100) + ` z"`, `"b ` + words(100) + ` y"`, "[-a-]{+b+} " + words(6)[:29] + " …  " + words(5) + " word [-z-]{+y+}\n"},
 		{"long start", `"` + words(100) + ` z"`, `"` + words(100) + ` y"`, " …  " + words(5) + " word [-z-]{+y+}\n"},
@@ -235,7 +236,7 @@ func TestDiff(t *testing.T) {
 		}
 	}
 	// A text of a megabyte costs little and shows its ends.
-	huge := Diff([]byte(`"`+strings.Repeat("é a ", 1<<18)+`"`), []byte(`"`+strings.Repeat("b é ", 1<<18)+`"`))
+	huge := Diff([]byte(`"`+strings.Repeat("é a ", 1<<16)+`"`), []byte(`"`+strings.Repeat("b é ", 1<<16)+`"`))
 	if len(huge) > 5000 || !strings.Contains(huge, "more bytes") {
 		t.Errorf("%d bytes", len(huge))
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/ctxgate/ctxgate/app"
 	"github.com/ctxgate/ctxgate/config"
 )
 
@@ -43,6 +44,9 @@ come from.`,
 		}
 		loaded, problems := loadFile(file, env)
 		problems = append(problems, loaded.CheckExposed()...)
+		if _, err := app.LoadLock(loaded.Pins); err != nil {
+			problems = append(problems, loaded.File.Problems("", err)...)
+		}
 		problems.Sort()
 		if len(problems) == 0 && (*secrets || *servers) {
 			problems = loaded.ResolveSecrets(env)

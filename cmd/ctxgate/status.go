@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -24,7 +25,7 @@ import (
 const (
 	statusTimeout  = 10 * time.Second
 	watchInterval  = 2 * time.Second
-	maxStatusBytes = 16 << 20
+	maxStatusBytes = 256 << 20 // all definitions of all servers' tools are among what is asked for
 	statusPath     = "/api/v1/status"
 )
 
@@ -99,20 +100,25 @@ func (s statusSource) errNotRunning() error {
 func (s statusSource) readStatus(ctx context.Context) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://gateway"+statusPath, nil)
+	return s.askGateway(ctx, http.MethodGet, statusPath, nil)
+}
+
+// askGateway makes a request of the operator's API.
+func (s statusSource) askGateway(ctx context.Context, method, path string, body []byte) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, method, "http://gateway"+path, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
-	body, err := fetchStatus(s.socket, req)
+	reply, err := fetchReply(s.socket, req)
 	if errors.Is(err, daemon.ErrNotRunning) {
-		return s.readFromListener(ctx)
+		return s.askListener(ctx, method, path, body)
 	}
-	return body, err
+	return reply, err
 }
 
-// readFromListener reads the status at the admin listener: two gateways may run with one config file, and only one of
-// them has the socket; or it is in a container.
-func (s statusSource) readFromListener(ctx context.Context) ([]byte, error) {
+// askListener makes a request at the admin listener: two gateways may run with one config file, and only one of them
+// has the socket; or it is in a container.
+func (s statusSource) askListener(ctx context.Context, method, path string, body []byte) ([]byte, error) {
 	loaded, err := loadConfig(s.file, false)
 	if err != nil {
 		return nil, err
@@ -124,37 +130,47 @@ func (s statusSource) readFromListener(ctx context.Context) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+reachableAddress(loaded.Admin.Listen)+statusPath, nil)
+	req, err := http.NewRequestWithContext(ctx, method, "http://"+reachableAddress(loaded.Admin.Listen)+path, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
 	req.Header.Set("Authorization", "Bearer "+token.Reveal())
-	body, err := fetchStatus(&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}, req)
+	req.Header.Set("Content-Type", "application/json")
+	reply, err := fetchReply(&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}, req)
 	if errors.Is(err, errNotOurs) || errors.Is(err, syscall.ECONNREFUSED) {
 		return nil, s.errNotRunning() // the address is free, or another gateway or program has it
 	}
-	return body, err
+	return reply, err
 }
 
 // errNotOurs says that something else than the gateway of the configuration answered.
 var errNotOurs = errors.New("another program, or the gateway of another config file, answered")
 
-func fetchStatus(client *http.Client, req *http.Request) ([]byte, error) {
+func fetchReply(client *http.Client, req *http.Request) ([]byte, error) {
 	resp, err := client.Do(req)
 	if err != nil {
-		return nil, fmt.Errorf("asking the gateway for its status: %w", err)
+		return nil, fmt.Errorf("asking the gateway: %w", err)
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxStatusBytes))
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("reading the gateway's status: %w", err)
+		return nil, fmt.Errorf("reading the gateway's answer: %w", err)
 	case resp.StatusCode == http.StatusUnauthorized || resp.StatusCode == http.StatusNotFound:
 		return nil, errNotOurs
 	case resp.StatusCode != http.StatusOK:
-		return nil, fmt.Errorf("the gateway answers HTTP %d instead of its status", resp.StatusCode)
+		return nil, fmt.Errorf("the gateway answers HTTP %d%s", resp.StatusCode, errorText(body))
 	}
 	return body, nil
+}
+
+// errorText is the message of an error that the gateway answered, after a colon.
+func errorText(body []byte) string {
+	var reply struct{ Error struct{ Message string } }
+	if json.Unmarshal(body, &reply) != nil || reply.Error.Message == "" {
+		return ""
+	}
+	return ": " + reply.Error.Message
 }
 
 // reachableAddress is where a listener on all addresses is reached from this machine.

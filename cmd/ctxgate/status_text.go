@@ -227,6 +227,9 @@ func writeServer(b *strings.Builder, srv admin.Server, width int, now time.Time,
 		rest += fmt.Sprintf("  %d restarts", srv.Restarts)
 	}
 	fmt.Fprintf(b, "  %s %s\n", st.paint(colour, mark), strings.TrimRight(fitColumns(rest, terminalWidth-4), " "))
+	if srv.Held > 0 {
+		fmt.Fprintln(b, "    "+st.paint(red, countOf(int64(srv.Held), "tool")+" held back: see 'ctxgate pin'"))
+	}
 	if srv.State == "up" {
 		return
 	}

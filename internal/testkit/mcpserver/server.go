@@ -33,6 +33,7 @@ type Options struct {
 	HangMethod       string // a method that is never answered
 	IgnoreDiscover   bool   // legacy: do not answer server/discover
 	ChangesPerSecond int    // of the tool list
+	RugPullFile      string // once this file exists, echo has another description, and only that changes
 }
 
 // Server is a server on any transport.

@@ -45,6 +45,7 @@ func (o *stdioOptions) flags() *flag.FlagSet {
 	fs.IntVar(&o.PageSize, "page-size", 0, "")
 	fs.StringVar(&o.HangMethod, "hang", "", "")
 	fs.BoolVar(&o.IgnoreDiscover, "ignore-discover", false, "")
+	fs.StringVar(&o.RugPullFile, "rug-pull-file", "", "")
 	fs.IntVar(&o.ChangesPerSecond, "changes-per-second", 0, "")
 	fs.BoolVar(&o.crlf, "crlf", false, "")
 	fs.BoolVar(&o.bom, "bom", false, "")
