@@ -96,7 +96,12 @@ func openOnce(ctx context.Context, path string) (_ *Driver, err error) {
 	return d, err
 }
 
-const selectValue = `SELECT value FROM item JOIN grp ON grp.id = item.grp WHERE key = ? AND expires > ?`
+// selectValue reads a value, and whether it is there and live. It always looks three times, in the index of keys, for
+// the item and for its group: a key that is absent takes as long as one that has expired.
+const selectValue = `SELECT coalesce(grp.expires > ?2, 0), CASE WHEN grp.expires > ?2 THEN i.value END
+	FROM (SELECT (SELECT rowid FROM item WHERE key = ?1) AS r)
+	LEFT JOIN item i ON i.rowid = coalesce(r, 0)
+	LEFT JOIN grp ON grp.id = coalesce(i.grp, 0)`
 
 func (d *Driver) openReaders(ctx context.Context, path string) (err error) {
 	if d.readDB, err = sql.Open("sqlite", dsn(path, "query_only(1)")); err != nil {

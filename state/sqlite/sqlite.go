@@ -85,12 +85,15 @@ func (d *Driver) Get(ctx context.Context, key string, now time.Time) ([]byte, er
 	if err := d.checkOpen(ctx); err != nil {
 		return nil, err
 	}
+	var isLive bool
 	var value []byte
-	err := d.getValue.QueryRowContext(ctx, []byte(key), now.UnixMilli()).Scan(&value)
-	if errors.Is(err, sql.ErrNoRows) {
+	if err := d.getValue.QueryRowContext(ctx, []byte(key), now.UnixMilli()).Scan(&isLive, &value); err != nil {
+		return nil, classify(err)
+	}
+	if !isLive {
 		return nil, state.ErrUnknown
 	}
-	return value, classify(err)
+	return value, nil
 }
 
 // List implements [state.Driver]. It reads the index of keys, not the values.

@@ -281,15 +281,12 @@ func (w *writer) runJob(j *job) (failed, lost error) {
 
 // checkCondition says whether a condition holds.
 func (w *writer) checkCondition(cond state.Condition, now time.Time) (bool, error) {
+	var isLive bool
 	var value []byte
-	err := w.readValue.QueryRow([]byte(cond.Key), now.UnixMilli()).Scan(&value)
-	if errors.Is(err, sql.ErrNoRows) {
-		return cond.Value == nil, nil
-	}
-	if err != nil {
+	if err := w.readValue.QueryRow([]byte(cond.Key), now.UnixMilli()).Scan(&isLive, &value); err != nil {
 		return false, fmt.Errorf("read the condition of a put: %w", err)
 	}
-	return cond.Value != nil && bytes.Equal(value, cond.Value), nil
+	return isLive == (cond.Value != nil) && bytes.Equal(value, cond.Value), nil
 }
 
 // overwriteFreed runs a job that frees pages of the file, and overwrites what was in them.
