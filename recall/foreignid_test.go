@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/ctxgate/ctxgate/fault"
+	"github.com/ctxgate/ctxgate/internal/unit"
 	"github.com/ctxgate/ctxgate/state"
 	"github.com/ctxgate/ctxgate/state/sqlite"
 )
@@ -77,8 +78,10 @@ func newUnreadableIDs(t *testing.T) unreadableIDs {
 	d := &countingDriver{Driver: file, ops: map[string]int{}}
 	at := func(now func() time.Time) *Recall {
 		cfg := state.Default()
-		cfg.Timeout = 1e12 // the machine may be busy
-		r, err := New(state.New(d, cfg, now), testSecret, Default())
+		cfg.Timeout = unit.Duration(10 * time.Minute) // the machine may be busy
+		keeping := Default()
+		keeping.KeepTimeout = cfg.Timeout
+		r, err := New(state.New(d, cfg, now), testSecret, keeping)
 		if err != nil {
 			t.Fatal(err)
 		}

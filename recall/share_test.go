@@ -24,7 +24,9 @@ func TestTenantEvictsItsOwn(t *testing.T) {
 	cfg.MaxBytes, cfg.TenantShare, cfg.Spare, cfg.Timeout = 400<<10, 0.25, unit.Duration(time.Minute), unit.Duration(time.Minute)
 	store := state.New(file, cfg, func() time.Time { return now })
 	defer store.Close()
-	r, err := New(store, testSecret, Default())
+	keeping := Default()
+	keeping.KeepTimeout = cfg.Timeout
+	r, err := New(store, testSecret, keeping)
 	if err != nil {
 		t.Fatal(err)
 	}
