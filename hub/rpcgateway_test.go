@@ -153,7 +153,7 @@ func (g *gateway) post(t testing.TB, server, body string) relayReply {
 
 func (g *gateway) do(t testing.TB, method, path string, body io.Reader, header http.Header) relayReply {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, method, g.URL+path, body)
 	if err != nil {
