@@ -10,19 +10,40 @@ import (
 	"strings"
 )
 
-// choice is the environment variable with the number of the fault; without it there is none.
-const choice = "CTXGATE_SEEDED_FAULT"
+// choice is the environment variable with the number of the fault; without it there is none. reachedFile is the one with the
+// name of a file that gets the numbers of all conditions that a run evaluates.
+const (
+	choice      = "CTXGATE_SEEDED_FAULT"
+	reachedFile = "CTXGATE_SEEDED_FAULTS_REACHED"
+)
 
 // selectorFile is the file that the faulty package gets.
 const selectorFile = "seededfault_selector.go"
 
 const selectorText = `package %s
 
-import "os"
+import (
+	"os"
+	"sync"
+)
 
-var chosenSeededFault = os.Getenv("` + choice + `")
+var (
+	chosenSeededFault   = os.Getenv("` + choice + `")
+	reachedSeededFile   = os.Getenv("` + reachedFile + `")
+	reachedSeededFaults sync.Map
+)
 
-func seededFault(n string) bool { return n == chosenSeededFault }
+func seededFault(n string) bool {
+	if reachedSeededFile != "" {
+		if _, known := reachedSeededFaults.LoadOrStore(n, true); !known {
+			if f, err := os.OpenFile(reachedSeededFile, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600); err == nil {
+				_, _ = f.WriteString(n + " ")
+				_ = f.Close()
+			}
+		}
+	}
+	return n == chosenSeededFault
+}
 `
 
 // fault is an if statement whose condition can be inverted.

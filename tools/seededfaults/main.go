@@ -4,8 +4,9 @@
 //	go run ./tools/seededfaults ./auth ./gate
 //
 // It fails if a package's tests notice less than -least percent. No source is changed: all faults of a package are
-// compiled into one test program with go's -overlay, and an environment variable chooses one for a run (flip.go). A
-// fault is noticed if the tests fail, panic or take longer than -timeout (run.go).
+// compiled into one test program with go's -overlay, and an environment variable chooses one for a run (flip.go, run.go).
+// Only the tests that evaluate a condition are run with its fault (program.go). It is noticed if they fail, panic or take
+// longer than -timeout.
 package main
 
 import (
@@ -21,7 +22,7 @@ import (
 func main() {
 	var o options
 	flag.Float64Var(&o.least, "least", 95, "the least share of faults, in percent, that the tests of each package must notice")
-	flag.DurationVar(&o.timeout, "timeout", time.Minute, "how long the tests of a package may take")
+	flag.DurationVar(&o.timeout, "timeout", 5*time.Minute, "how long the tests of a package may take")
 	flag.IntVar(&o.parallel, "parallel", runtime.GOMAXPROCS(0), "how many test programs run at a time")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)

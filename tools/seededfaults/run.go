@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -55,32 +54,26 @@ func tryPackage(ctx context.Context, pkg string, o options) (report, error) {
 	if err != nil {
 		return report{}, fmt.Errorf("%s: %w", pkg, err)
 	}
-	program := filepath.Join(work, "faulty.test")
-	if _, err := os.Stat(program); errors.Is(err, os.ErrNotExist) { // go test -c builds nothing where there are no tests
+	p := program{path: filepath.Join(work, "faulty.test"), dir: dir}
+	if _, err := os.Stat(p.path); errors.Is(err, os.ErrNotExist) { // go test -c builds nothing where there are no tests
 		return report{pkg, len(faults), faults}, nil
 	}
-	began := time.Now()
-	if out, err := runTests(ctx, program, dir, "", o.timeout); err != nil {
-		return report{}, fmt.Errorf("%s: the tests fail without a fault: %w\n%s", pkg, err, out)
+	tests, err := p.findTests(ctx, o)
+	if err != nil {
+		return report{}, fmt.Errorf("%s: %w", pkg, err)
 	}
-	// A fault can make the tests wait forever. What else the machine does must not look like that.
-	timeout := min(o.timeout, 20*time.Second+10*time.Since(began))
 	noticed := make([]bool, len(faults))
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(o.parallel)
 	for i, f := range faults {
 		group.Go(func() error {
-			_, err := runTests(ctx, program, dir, f.number, timeout)
-			var exit *exec.ExitError
-			noticed[i] = err != nil
-			if err != nil && !errors.As(err, &exit) && ctx.Err() == nil { // it did not run
-				return err
-			}
-			return ctx.Err()
+			var err error
+			noticed[i], err = p.notices(ctx, f, tests, o)
+			return err
 		})
 	}
 	if err := group.Wait(); err != nil {
-		return report{}, err
+		return report{}, fmt.Errorf("%s: %w", pkg, err)
 	}
 	r := report{pkg: pkg, faults: len(faults)}
 	for i, f := range faults {
@@ -139,19 +132,6 @@ func buildFaulty(ctx context.Context, pkg, work string) (dir string, faults []fa
 		return "", nil, fmt.Errorf("building the tests: %w\n%s", err, out)
 	}
 	return p.Dir, faults, nil
-}
-
-// runTests runs a test program in its package's directory with one fault.
-func runTests(ctx context.Context, program, dir, number string, timeout time.Duration) ([]byte, error) {
-	// A program that does not even end by its own timeout is killed.
-	ctx, cancel := context.WithTimeout(ctx, timeout+10*time.Second)
-	defer cancel()
-	cmd := command(ctx, dir, program, "-test.short", "-test.failfast", "-test.timeout", timeout.String())
-	cmd.Env = append(os.Environ(), choice+"="+number)
-	var out bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &out
-	err := cmd.Run()
-	return out.Bytes(), err
 }
 
 func command(ctx context.Context, dir, name string, args ...string) *exec.Cmd {

@@ -95,7 +95,7 @@ func TestFailingTestsAreAnError(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got, err := tryPackage(t.Context(), ".", options{timeout: 5 * time.Minute, parallel: 2}); err == nil || !strings.Contains(err.Error(), "fail without a fault") {
+	if got, err := tryPackage(t.Context(), ".", options{timeout: 5 * time.Minute, parallel: 2}); err == nil || !strings.Contains(err.Error(), "fails without a fault") {
 		t.Errorf("%v %v", got, err)
 	}
 }
