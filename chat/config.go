@@ -167,7 +167,8 @@ type Limits struct {
 	// The largest request body, compressed or not; a size. Default 32MiB. Must be positive.
 	MaxRequestBytes unit.Bytes `key:"max_request_bytes" min:"1"`
 	// The most requests in flight at once; further ones are answered with 503. One caller (a token at an
-	// address) may have three quarters of them. Default 1000.
+	// address) may have three quarters of them; where there are several tenants, all callers of one together
+	// may have half. Default 1000.
 	MaxConcurrent int `key:"max_concurrent" min:"1"`
 	// The share of a provider's requests of the last ten seconds that may be retries; three retries are
 	// always allowed. Default 0.2.

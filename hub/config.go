@@ -31,7 +31,8 @@ type Config struct {
 	SessionTTL unit.Duration `key:"session_ttl"`
 
 	// The most sessions of legacy clients, and the most streams of modern clients, at once. One caller (a
-	// token at an address) may have half of them. Beyond the limit, the least recently used session that
+	// token at an address) may have half of them; where there are several tenants, all callers of one
+	// together. Beyond the limit, the least recently used session that
 	// is not in use (by a request, an open stream or a subscription) is evicted. Its id stays valid, but
 	// its queued messages, its log level and the list of servers it has called are lost. Default 10000.
 	MaxSessions int `key:"max_sessions" min:"1"`

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ctxgate/ctxgate/fault"
 	"github.com/ctxgate/ctxgate/hub/catalog"
+	"github.com/ctxgate/ctxgate/internal/membudget"
 	"github.com/ctxgate/ctxgate/jsonscan"
 	"github.com/ctxgate/ctxgate/mcp"
 	"github.com/ctxgate/ctxgate/rpc"
@@ -29,6 +30,8 @@ type listenStreams struct {
 	mu      sync.Mutex
 	all     map[*listenStream]bool
 	callers map[string]int // how many streams a caller has
+	tenants map[string]int // and a tenant
+	seen    membudget.Tenants
 }
 
 // listenStream is one of them. Nothing is sent before what will be sent is acknowledged.
@@ -107,17 +110,21 @@ func (s *listenStreams) addStream(l *listenStream, cfg Config) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	caller := l.req.CallerKey
+	tenant := membudget.TenantOf(caller)
 	switch {
 	case s.callers[caller] >= cfg.MaxSessionsPerCaller():
 		return fault.New(fault.Full, fmt.Sprintf("this caller has %d streams open, which is its share; see max_sessions = %d", s.callers[caller], cfg.MaxSessions))
+	case s.seen.AreSeveral(tenant) && s.tenants[tenant] >= cfg.MaxSessionsPerCaller():
+		return fault.New(fault.Full, fmt.Sprintf("this tenant has %d streams open, which is its share; see max_sessions = %d", s.tenants[tenant], cfg.MaxSessions))
 	case len(s.all) >= cfg.MaxSessions:
 		return fault.New(fault.Full, fmt.Sprintf("too many streams are open; see max_sessions = %d", cfg.MaxSessions))
 	}
 	if s.all == nil {
-		s.all, s.callers = map[*listenStream]bool{}, map[string]int{}
+		s.all, s.callers, s.tenants = map[*listenStream]bool{}, map[string]int{}, map[string]int{}
 	}
 	s.all[l] = true
 	s.callers[caller]++
+	s.tenants[tenant]++
 	return nil
 }
 
@@ -130,6 +137,10 @@ func (l *listenStream) stop() {
 		caller := l.req.CallerKey
 		if s.callers[caller]--; s.callers[caller] == 0 {
 			delete(s.callers, caller)
+		}
+		tenant := membudget.TenantOf(caller)
+		if s.tenants[tenant]--; s.tenants[tenant] == 0 {
+			delete(s.tenants, tenant)
 		}
 	}
 	s.mu.Unlock()

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ctxgate/ctxgate/fault"
+	"github.com/ctxgate/ctxgate/internal/membudget"
 	"github.com/ctxgate/ctxgate/mcp"
 )
 
@@ -225,8 +226,14 @@ func (m *ManagedConn) lastUserIsOpen() bool {
 }
 
 // makeRoom closes unused connections while there are too many: those of the same caller first if it has used up its
-// share; the lock is held. A share is half of all, so that one caller never leaves another without a connection.
+// share; the lock is held. A share is half of all, so that one caller never leaves another without a connection. Where
+// there are several tenants, all callers of one have it together.
 func (s *Server) makeRoom(quota string) error {
+	if tenant := membudget.TenantOf(quota); s.tenants.AreSeveral(tenant) {
+		if err := s.makeTenantRoom(tenant); err != nil {
+			return err
+		}
+	}
 	own := 0
 	for _, m := range s.conns {
 		if m.quota == quota {
@@ -243,6 +250,24 @@ func (s *Server) makeRoom(quota string) error {
 		if !s.evictOldest(s.isEvictable) {
 			return fault.New(fault.Full, fmt.Sprintf(
 				"too many clients have a connection of their own to this server in use; see max_client_connections = %d", s.cfg.MaxClientConns))
+		}
+	}
+	return nil
+}
+
+// makeTenantRoom closes unused connections of a tenant that has used up its share; the lock is held.
+func (s *Server) makeTenantRoom(tenant string) error {
+	isOfTenant := func(m *ManagedConn) bool { return membudget.TenantOf(m.quota) == tenant }
+	count := 0
+	for _, m := range s.conns {
+		if isOfTenant(m) {
+			count++
+		}
+	}
+	for share := (s.cfg.MaxClientConns + 1) / 2; count >= share; count-- {
+		if !s.evictOldest(func(m *ManagedConn) bool { return isOfTenant(m) && s.isEvictable(m) }) {
+			return fault.New(fault.Full, fmt.Sprintf(
+				"this tenant has %d connections of its own to this server in use, which is its share; see max_client_connections = %d", count, s.cfg.MaxClientConns))
 		}
 	}
 	return nil

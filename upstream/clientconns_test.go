@@ -182,6 +182,37 @@ func TestQuotaPerCaller(t *testing.T) {
 	})
 }
 
+// Where there are several tenants, all callers of one can have at most half of the connections together.
+func TestQuotaPerTenant(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := newConnectedServer(t, mcp.Legacy, withMaxConns(8))
+		acquire := func(tenant string, i int) error {
+			_, _, err := server.Acquire(t.Context(), Caller{Client: clientWith("roots"), SessionID: fmt.Sprint(tenant, i), QuotaKey: fmt.Sprintf("%s\x00\x00%d", tenant, i)})
+			return err
+		}
+		for i := range 5 { // a single tenant can have more
+			if err := acquire("greedy", i); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for i := range 3 {
+			if err := acquire("modest", i); err != nil {
+				t.Fatal(err)
+			}
+		}
+		err := acquire("greedy", 6)
+		if checkEqual(t, "over its share", fault.KindOf(err), fault.Full); !strings.Contains(fault.PublicOf(err), "this tenant has 5 connections") {
+			t.Errorf("got %q", fault.PublicOf(err))
+		}
+		for _, session := range []string{"greedy0", "greedy1"} {
+			server.CloseSession(session)
+		}
+		if err := acquire("greedy", 7); err != nil {
+			t.Errorf("within its share: %v", err)
+		}
+	})
+}
+
 // Two clients never get the same connection, whatever their names.
 func TestConnsAreNotSharedByClients(t *testing.T) {
 	for _, set := range []func(*ServerConfig){

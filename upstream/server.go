@@ -75,6 +75,7 @@ type Server struct {
 	singleClient bool // the gateway has only one client, which has the shared connection
 	shared       *ManagedConn
 	conns        map[connKey]*ManagedConn // those of one client each
+	tenants      membudget.Tenants        // that had one
 	speaksSSE    bool                     // it speaks HTTP+SSE, though the table does not say so
 	protocol     mcp.Protocol             // 0 until the first handshake
 	legacy       legacySupport            // of a modern server

@@ -35,8 +35,9 @@ const (
 
 // pendingCalls is the calls that may have to wait for input.
 type pendingCalls struct {
-	mu    sync.Mutex
-	calls map[string]*pendingCall // by name
+	mu      sync.Mutex
+	calls   map[string]*pendingCall // by name
+	tenants membudget.Tenants
 }
 
 // pendingCall is a call whose server may wait for input from the client.
@@ -271,13 +272,17 @@ func (p *pendingCall) askClient(ctx context.Context, server string, m rpc.Messag
 func (t *pendingCalls) insert(p *pendingCall) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	sameCaller := 0
+	sameCaller, sameTenant := 0, 0
+	tenant := membudget.TenantOf(p.callerKey)
 	for _, other := range t.calls {
 		if other.callerKey == p.callerKey {
 			sameCaller++
 		}
+		if membudget.TenantOf(other.callerKey) == tenant {
+			sameTenant++
+		}
 	}
-	if len(t.calls) >= maxPending || sameCaller >= maxPendingPerCaller {
+	if len(t.calls) >= maxPending || sameCaller >= maxPendingPerCaller || t.tenants.AreSeveral(tenant) && sameTenant >= maxPending/2 {
 		return false
 	}
 	t.calls[p.name] = p

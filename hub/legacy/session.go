@@ -122,7 +122,7 @@ func (e *endpoint) findSession(id string, caller auth.Caller, server, callerKey 
 // with many idle sessions can still make calls, and loses the oldest session when it opens another.
 func (e *endpoint) addSession(s *session, callerKey string) (*session, error) {
 	s.place.callerKey = callerKey
-	s.memory = e.hub.Deps().Budget.Scope("sessions of " + callerKey)
+	s.memory = e.hub.Deps().Budget.Scope(callerKey + " sessions")
 	size := sessionOverhead + int64(len(s.client.Capabilities)+len(s.client.Info))
 	err := s.memory.Reserve(size)
 	for err != nil && e.sessions.evictIdleOf(callerKey) {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/ctxgate/ctxgate/fault"
 	"github.com/ctxgate/ctxgate/hub"
+	"github.com/ctxgate/ctxgate/internal/membudget"
 )
 
 const (
@@ -20,7 +21,7 @@ const (
 
 // sessionTable is the sessions that this process holds, at most max_sessions. An idle session makes room for another,
 // least recently used first: it is made again from its id. A caller has at most half of them, and makes room
-// among its own first.
+// among its own first; where there are several tenants, so do all callers of one together.
 //
 // A session is in use while a request of its client is served, its stream included, or while it has
 // subscriptions. An idle session that is evicted loses its queued messages, its log level, and which servers it has
@@ -29,14 +30,16 @@ type sessionTable struct {
 	mu      sync.Mutex
 	held    map[string]*session // by name
 	idle    *list.List          // of *session, least recently used first; only those not in use
-	callers map[string]*callerSessions
+	callers map[string]*ownSessions
+	tenants map[string]*ownSessions
+	seen    membudget.Tenants
 	users   map[string]map[*session]bool // by server: the sessions that use it
 	ended   endedSessions
 	single  *session // on stdin and stdout
 }
 
-// callerSessions is the sessions of one caller.
-type callerSessions struct {
+// ownSessions is the sessions of one caller, or of one tenant.
+type ownSessions struct {
 	count int
 	idle  *list.List // as above
 }
@@ -49,12 +52,13 @@ type place struct {
 	usedAt        time.Time     // when it was last in use
 	idle          *list.Element // in the list of all idle sessions; nil while it is in use
 	callerIdle    *list.Element // in that of its caller
+	tenantIdle    *list.Element // in that of its tenant
 	servers       []string      // that it uses
 }
 
 func newSessionTable() sessionTable {
 	return sessionTable{
-		held: map[string]*session{}, idle: list.New(), callers: map[string]*callerSessions{}, users: map[string]map[*session]bool{},
+		held: map[string]*session{}, idle: list.New(), callers: map[string]*ownSessions{}, tenants: map[string]*ownSessions{}, users: map[string]map[*session]bool{},
 		ended: endedSessions{names: map[string]*list.Element{}, order: list.New()},
 	}
 }
@@ -96,6 +100,14 @@ func (t *sessionTable) insert(s *session, cfg hub.Config) (*session, error) {
 		}
 		evicted = append(evicted, old)
 	}
+	tenant := membudget.TenantOf(s.place.callerKey)
+	for all := t.tenants[tenant]; t.seen.AreSeveral(tenant) && all != nil && all.count >= cfg.MaxSessionsPerCaller(); {
+		old := t.evict(all.idle)
+		if old == nil {
+			return nil, fault.New(fault.Full, fmt.Sprintf("this tenant has %d sessions in use, which is its share; see max_sessions = %d", all.count, cfg.MaxSessions))
+		}
+		evicted = append(evicted, old)
+	}
 	for len(t.held) >= cfg.MaxSessions {
 		old := t.evict(t.idle)
 		if old == nil {
@@ -103,17 +115,29 @@ func (t *sessionTable) insert(s *session, cfg hub.Config) (*session, error) {
 		}
 		evicted = append(evicted, old)
 	}
-	if c = t.callers[s.place.callerKey]; c == nil {
-		c = &callerSessions{idle: list.New()}
-		t.callers[s.place.callerKey] = c
-	}
-	c.count++
+	addSession(t.callers, s.place.callerKey)
+	addSession(t.tenants, tenant)
 	t.held[s.name] = s
 	t.markUsed(s, +1)
 	if s.server != "" {
 		t.addUseLocked(s, s.server)
 	}
 	return s, nil
+}
+
+// addSession counts a session of an owner.
+func addSession(owners map[string]*ownSessions, owner string) {
+	if owners[owner] == nil {
+		owners[owner] = &ownSessions{idle: list.New()}
+	}
+	owners[owner].count++
+}
+
+// removeSession counts a session less.
+func removeSession(owners map[string]*ownSessions, owner string) {
+	if owners[owner].count--; owners[owner].count == 0 {
+		delete(owners, owner)
+	}
 }
 
 // evict removes the first session of a list of idle ones; nil where there is none. The lock is held, and
@@ -155,10 +179,8 @@ func (t *sessionTable) removeLocked(s *session) {
 			delete(t.users, server)
 		}
 	}
-	c := t.callers[s.place.callerKey]
-	if c.count--; c.count == 0 {
-		delete(t.callers, s.place.callerKey)
-	}
+	removeSession(t.callers, s.place.callerKey)
+	removeSession(t.tenants, membudget.TenantOf(s.place.callerKey))
 }
 
 // release ends the use of a session by a request.
@@ -185,6 +207,7 @@ func (t *sessionTable) markUsed(s *session, requests int) {
 	if t.held[s.name] == s && s.place.requestCount == 0 && !s.place.hasSubscribed {
 		s.place.idle = t.idle.PushBack(s)
 		s.place.callerIdle = t.callers[s.place.callerKey].idle.PushBack(s)
+		s.place.tenantIdle = t.tenants[membudget.TenantOf(s.place.callerKey)].idle.PushBack(s)
 	}
 }
 
@@ -192,7 +215,8 @@ func (t *sessionTable) unlistIdle(s *session) {
 	if s.place.idle != nil {
 		t.idle.Remove(s.place.idle)
 		t.callers[s.place.callerKey].idle.Remove(s.place.callerIdle)
-		s.place.idle, s.place.callerIdle = nil, nil
+		t.tenants[membudget.TenantOf(s.place.callerKey)].idle.Remove(s.place.tenantIdle)
+		s.place.idle, s.place.callerIdle, s.place.tenantIdle = nil, nil, nil
 	}
 }
 

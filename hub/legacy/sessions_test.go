@@ -106,6 +106,48 @@ func TestSessionsHaveAShareForEachCaller(t *testing.T) {
 	}
 }
 
+// Where there are several tenants, all callers of one have at most half of the sessions together, and make room among
+// their own.
+func TestSessionsHaveAShareForEachTenant(t *testing.T) {
+	e := newTestEndpoint(t, hub.Deps{})
+	e.hub.Plan().Hub.MaxSessions = 8
+	var held []*session
+	for i := range 6 { // a single tenant has more
+		s, _ := openTestSession(t, e, fmt.Sprintf("greedy\x00\x00%d", i))
+		held = append(held, s)
+	}
+	modest, _ := openTestSession(t, e, "modest\x00\x00one")
+	e.sessions.release(modest)
+	expectRefused(t, e, "greedy\x00\x00new")
+	for _, s := range held {
+		e.sessions.release(s)
+	}
+	for i := range 100 {
+		s, _ := openTestSession(t, e, fmt.Sprintf("greedy\x00\x00%d", i))
+		e.sessions.release(s)
+	}
+	if n := len(e.sessions.held); e.sessions.held[modest.name] != modest || n != 5 || e.sessions.tenants["greedy"].count != 4 {
+		t.Errorf("%d sessions are held; another tenant's was evicted, or the share does not hold", n)
+	}
+	var calls pendingCalls
+	calls.calls = map[string]*pendingCall{}
+	insert := func(n int, tenant string) (added int) {
+		for i := range n {
+			if calls.insert(&pendingCall{name: fmt.Sprint(tenant, i), callerKey: fmt.Sprintf("%s\x00\x00%d", tenant, i%5)}) {
+				added++
+			}
+		}
+		return added
+	}
+	if a, b, c := insert(600, "a"), insert(300, "b"), insert(1000, "c"); a != 600 || b != 300 || c != maxPending-900 {
+		t.Errorf("%d, %d and %d pending calls", a, b, c)
+	}
+	calls.calls = map[string]*pendingCall{}
+	if n := insert(1000, "a"); n != maxPending/2 {
+		t.Errorf("one of several tenants has %d pending calls", n)
+	}
+}
+
 // A bounded number of ended sessions is remembered: the one that ended first is forgotten, and its id makes a new
 // session.
 func TestEndedSessionsAreBounded(t *testing.T) {

@@ -3,11 +3,11 @@
 // bytes before it allocates them, and releases all of them at its end.
 //
 // A scope belongs to a caller, and each caller has a share, so that one caller cannot use up what
-// others need. Scopes of up to [MaxSmallScope] bytes draw on a reserve that larger ones cannot touch,
+// others need. Where there are several tenants, all callers of one have the share of a caller together. Scopes of up to [MaxSmallScope] bytes draw on a reserve that larger ones cannot touch,
 // so small calls go on while large ones are refused. What does not fit is refused with a fault of kind
 // Full that says when to retry; what is already held is never taken away.
 //
-// membudget.go is the budget and its scopes, memory_*.go the memory of the machine.
+// membudget.go is the budget and its scopes, tenants.go the tenants of callers, memory_*.go the memory of the machine.
 package membudget
 
 import (
@@ -25,8 +25,8 @@ import (
 // Config is how much memory the process may hold for its callers.
 type Config struct {
 	// The most memory that requests, replies, lists and messages in flight may hold together; a size. What
-	// does not fit is rejected (HTTP 503, Retry-After). One caller may hold half of it, and a quarter is
-	// reserved for small requests. It also sets Go's memory limit, somewhat higher, unless GOMEMLIMIT is
+	// does not fit is rejected (HTTP 503, Retry-After). One caller may hold half of it, where there are several
+	// tenants all callers of one together, and a quarter is reserved for small requests. It also sets Go's memory limit, somewhat higher, unless GOMEMLIMIT is
 	// set. At least 64MiB. Default: a quarter of the machine's memory, at least 256MiB and at most 2GiB.
 	Total unit.Bytes `key:"memory_budget" reload:"restart"`
 }
@@ -76,14 +76,15 @@ const MaxSmallScope = 256<<10 + 32<<10
 // How the budget is divided.
 const (
 	largeFraction       = 0.75 // for all large scopes together; the rest is for small ones alone
-	largeCallerFraction = 0.5  // for the large scopes of one caller
-	smallCallerFraction = 0.25 // for the small scopes of one caller
+	largeCallerFraction = 0.5  // for the large scopes of one caller, or of one of several tenants
+	smallCallerFraction = 0.25 // for the small scopes of one caller, or of one of several tenants
 )
 
 // What a refusal says, and when to retry.
 const (
 	refusedBudget  = "the gateway has no memory left for this"
 	refusedCaller  = "this caller already holds its share of the gateway's memory"
+	refusedTenant  = "this tenant already holds its share of the gateway's memory"
 	refusedTooMuch = "this needs more memory than one caller may hold; see memory_budget"
 	retryAfter     = time.Second
 )
@@ -97,19 +98,29 @@ type Budget struct {
 	small   int64
 	large   int64
 	callers map[string]*caller
+	tenants map[string]*tenant
+	seen    Tenants
 	refused int64
 }
 
 // caller is what one caller holds. It exists while the caller has a scope.
 type caller struct {
 	name         string
+	tenant       *tenant // nil for what is the gateway's own
 	small, large int64
 	scopes       int
 }
 
+// tenant is what all callers of one tenant hold. It exists while one of them does.
+type tenant struct {
+	name         string
+	small, large int64
+	callers      int
+}
+
 // New makes a budget of total bytes.
 func New(total int64) *Budget {
-	return &Budget{total: total, callers: map[string]*caller{}}
+	return &Budget{total: total, callers: map[string]*caller{}, tenants: map[string]*tenant{}}
 }
 
 // Stats is the state of a budget.
@@ -144,17 +155,43 @@ func (b *Budget) Scope(name string) *Scope {
 func (b *Budget) addScope(name string) *caller {
 	c := b.callers[name]
 	if c == nil {
-		c = &caller{name: name}
+		c = &caller{name: name, tenant: b.addCaller(TenantOf(name))}
 		b.callers[name] = c
 	}
 	c.scopes++
 	return c
 }
 
+// addCaller counts a caller of a tenant; the lock is held.
+func (b *Budget) addCaller(name string) *tenant {
+	if name == "" {
+		return nil
+	}
+	b.seen.AreSeveral(name)
+	t := b.tenants[name]
+	if t == nil {
+		t = &tenant{name: name}
+		b.tenants[name] = t
+	}
+	t.callers++
+	return t
+}
+
+// isBeyondShare says whether a tenant would have more than its share with so many bytes more; the lock is held.
+func (b *Budget) isBeyondShare(t *tenant, moreSmall, moreLarge int64) bool {
+	return t != nil && b.seen.several && (moreLarge > 0 && b.exceeds(t.large+moreLarge, largeCallerFraction) || moreSmall > 0 && b.exceeds(t.small+moreSmall, smallCallerFraction))
+}
+
 // removeScope counts a scope less; the lock is held.
 func (b *Budget) removeScope(c *caller) {
-	if c.scopes--; c.scopes == 0 {
-		delete(b.callers, c.name)
+	if c.scopes--; c.scopes > 0 {
+		return
+	}
+	delete(b.callers, c.name)
+	if t := c.tenant; t != nil {
+		if t.callers--; t.callers == 0 {
+			delete(b.tenants, t.name)
+		}
 	}
 }
 
@@ -192,6 +229,8 @@ func (s *Scope) Reserve(n int64) error {
 		why = refusedTooMuch
 	case moreLarge > 0 && b.exceeds(s.caller.large+moreLarge, largeCallerFraction), moreSmall > 0 && b.exceeds(s.caller.small+moreSmall, smallCallerFraction):
 		why = refusedCaller
+	case b.isBeyondShare(s.caller.tenant, moreSmall, moreLarge):
+		why = refusedTenant
 	case moreLarge > 0 && b.exceeds(b.large+moreLarge, largeFraction), b.small+b.large+n > b.total:
 		why = refusedBudget
 	}
@@ -256,6 +295,10 @@ func (s *Scope) SetCaller(name string) error {
 		b.refused++
 		return newRefusal(refusedCaller)
 	}
+	if name := TenantOf(name); name != TenantOf(s.caller.name) && b.isBeyondShare(b.tenants[name], small, large) {
+		b.refused++
+		return newRefusal(refusedTenant)
+	}
 	s.addHeld(-small, -large)
 	b.removeScope(s.caller)
 	s.caller = b.addScope(name)
@@ -278,6 +321,10 @@ func (s *Scope) MoveTo(to *Scope, n int64) error {
 	if to.released || b.exceeds(to.caller.small+nextSmall-small, smallCallerFraction) || b.exceeds(to.caller.large+nextLarge-large, largeCallerFraction) {
 		b.refused++
 		return newRefusal(refusedCaller)
+	}
+	if to.caller.tenant != s.caller.tenant && b.isBeyondShare(to.caller.tenant, nextSmall-small, nextLarge-large) {
+		b.refused++
+		return newRefusal(refusedTenant)
 	}
 	s.setHeld(s.held - min(n, s.held))
 	to.setHeld(to.held + n)
@@ -304,6 +351,10 @@ func (s *Scope) setHeld(next int64) {
 func (s *Scope) addHeld(small, large int64) {
 	s.caller.small += small
 	s.caller.large += large
+	if t := s.caller.tenant; t != nil {
+		t.small += small
+		t.large += large
+	}
 	s.budget.small += small
 	s.budget.large += large
 }
