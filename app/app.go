@@ -15,12 +15,10 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -151,10 +149,10 @@ func NewPruner(ctx context.Context, cfg config.Config, opts Options) (*App, erro
 
 // ServeStdio serves one client on stdin and stdout, until it closes stdin or ctx ends.
 func ServeStdio(ctx context.Context, cfg config.Config, opts Options, in io.Reader, out io.WriteCloser) error {
-	if err := checkClientToken(cfg, opts); err != nil {
+	a := &App{cfg: cfg, opts: opts, started: time.Now()}
+	if err := checkClientToken(a.openAuthenticator(cfg), opts); err != nil {
 		return err
 	}
-	a := &App{cfg: cfg, opts: opts, started: time.Now()}
 	err := a.build(ctx, true)
 	if err == nil {
 		stopReloads := a.followSource(ctx)
@@ -162,22 +160,6 @@ func ServeStdio(ctx context.Context, cfg config.Config, opts Options, in io.Read
 		stopReloads()
 	}
 	return errors.Join(err, a.release())
-}
-
-// checkClientToken rejects a wrong token in the environment of ctxgate stdio: every request would fail.
-func checkClientToken(cfg config.Config, opts Options) error {
-	if !cfg.Auth.IsRequired() {
-		return nil
-	}
-	if !opts.ClientToken.IsSet() {
-		slog.Info("auth_token is set: each request must carry it in params.proxy.authToken, or this process must be started with it in CTXGATE_TOKEN")
-		return nil
-	}
-	if _, err := auth.New(cfg.Auth).AuthenticateToken(context.Background(), opts.ClientToken.Reveal()); err != nil {
-		return fmt.Errorf("the token in the variable %s is not the auth_token of the configuration: correct it, or unset it and send the token with each request",
-			strings.TrimPrefix(opts.ClientToken.Source(), "env:"))
-	}
-	return nil
 }
 
 // ProbeServers starts every server, tells the watcher what each of them is, and stops them. It returns the names that

@@ -35,6 +35,6 @@ func (a *App) applyGate(cfg config.Config) error {
 	if err != nil {
 		return err
 	}
-	a.gate = gate.New(gate.Deps{Authenticator: auth.New(cfg.Auth), Rules: rules, Limiter: a.limiter, Audit: a.audit})
+	a.gate = gate.New(gate.Deps{Authenticator: a.openAuthenticator(cfg), Rules: rules, Limiter: a.limiter, Audit: a.audit})
 	return nil
 }

@@ -46,7 +46,7 @@ func (a *App) openMain(ctx context.Context) error {
 	if err := a.applyTLS(a.cfg); err != nil {
 		return err
 	}
-	a.mainHandler.Set(a.newMainHandler(a.cfg))
+	a.mainHandler.Set(a.withMetadata(a.cfg, a.newMainHandler(a.cfg)))
 	if err := a.listen(ctx, "main", a.cfg.Front.Listen, a.ready.CloseWhenDraining(&a.mainHandler)); err != nil {
 		return err
 	}

@@ -177,7 +177,7 @@ func (a *App) applyHub(cfg config.Config) error {
 		return nil
 	}
 	if a.opts.ClientToken.IsSet() {
-		if err := checkClientToken(cfg, a.opts); err != nil {
+		if err := checkClientToken(a.gate.Authenticator, a.opts); err != nil {
 			slog.Warn("auth_token has changed: requests on stdio are rejected unless they carry the new token in params.proxy.authToken", "error", err)
 		}
 	}
@@ -212,7 +212,7 @@ func (a *App) checkExposed(running, restarted config.Config) error {
 // applyHTTP replaces the main handler. It runs after the parts that the handler leads to.
 func (a *App) applyHTTP(cfg config.Config) error {
 	if a.hasMain {
-		a.mainHandler.Set(a.newMainHandler(cfg))
+		a.mainHandler.Set(a.withMetadata(cfg, a.newMainHandler(cfg)))
 	}
 	for _, l := range a.listeners {
 		l.SetDrainGrace(cfg.Front.HTTP.DrainGrace.D())

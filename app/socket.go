@@ -161,10 +161,7 @@ func (a *App) checkHelloToken(token string) error {
 	a.mu.Lock()
 	g := a.gate
 	a.mu.Unlock()
-	if !g.IsRequired() {
-		return nil
-	}
-	if _, err := g.AuthenticateToken(context.Background(), token); err != nil {
+	if isWrongToken(g.Authenticator, token) {
 		return errors.New("the token in the variable CTXGATE_TOKEN or AUTH_TOKEN is not the auth_token of the configuration: correct it, or unset it and send the token with each request")
 	}
 	return nil

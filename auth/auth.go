@@ -1,14 +1,22 @@
 // Package auth authenticates callers. An [Authenticator] turns a request's credentials into a [Caller],
 // which travels in the request's context.
 //
+// Path through the files: config.go and oidcconfig.go are the configuration; auth.go tries the kinds of credentials in
+// order; tokens.go are those of the configuration. oidc.go checks the tokens of an identity provider, with the keys of
+// keys.go, which provider.go fetches; introspection.go asks it about opaque ones; claims.go makes an identity of
+// claims. metadata.go tells clients where to get a token. caller.go is who it was.
+//
 // Authentication fails closed: a missing or wrong credential is a fault of kind Unauthorized, never an
-// anonymous caller. A Caller can only be made here, so no code path can act without one.
+// anonymous caller. A Caller can only be made here, so no code path can act without one. If the identity provider
+// cannot be reached, its known keys are used for an hour at most, and then its tokens are refused. Whatever tokens are
+// sent, it is asked rarely, and the signatures that are checked are bounded.
 package auth
 
 import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"net"
 	"net/http"
 	"slices"
 	"strings"
@@ -23,14 +31,39 @@ type Authenticator struct {
 	required bool // whether callers need a credential at all
 	now      func() time.Time
 	tokens   tokens
+	oidc     *verifier // nil: there is no identity provider
+	base     string    // the gateway's own URL; "" if it is not configured
 
 	signed       *signedKeys
 	certificates *certificates
 }
 
+// Deps is what an Authenticator uses beside its configuration.
+type Deps struct {
+	PublicURL string           // at which clients reach the gateway; "" if that is not configured
+	Previous  *Authenticator   // of the configuration before: what it knows of the identity provider and of used nonces is kept; nil for none
+	Now       func() time.Time // nil for the real clock
+}
+
 // New makes an Authenticator of a valid configuration whose secrets are resolved.
-func New(cfg Config) *Authenticator {
-	return &Authenticator{required: cfg.IsRequired(), now: time.Now, tokens: newTokens(cfg), signed: newSignedKeys(cfg.HMAC, nil), certificates: newCertificates(cfg.TLS)}
+func New(cfg Config) *Authenticator { return Open(cfg, Deps{}) }
+
+// Open is New with what the process knows.
+func Open(cfg Config, d Deps) *Authenticator {
+	if d.Now == nil {
+		d.Now = time.Now
+	}
+	if d.Previous == nil {
+		d.Previous = &Authenticator{}
+	}
+	a := &Authenticator{
+		required: cfg.IsRequired(), now: d.Now, tokens: newTokens(cfg), base: strings.TrimSuffix(d.PublicURL, "/"),
+		signed: newSignedKeys(cfg.HMAC, d.Previous.signed), certificates: newCertificates(cfg.TLS),
+	}
+	if cfg.OIDC.IsEnabled() {
+		a.oidc = newVerifier(cfg.OIDC, a.base, d.Now, d.Previous.oidc)
+	}
+	return a
 }
 
 // IsRequired says whether callers need a credential at all.
@@ -47,30 +80,47 @@ func (a *Authenticator) Authenticate(r *http.Request) (Caller, error) {
 		return who, err
 	}
 	token, ok := bearerToken(r)
-	who, err := a.AuthenticateToken(r.Context(), token)
 	if !ok {
 		return Caller{}, errUnauthorized
 	}
-	return who, err
+	host, _, _ := net.SplitHostPort(r.RemoteAddr)
+	return a.identify(r.Context(), token, origin{host, r.URL.Path})
 }
 
 // AuthenticateToken identifies the caller that sent a token. Where no credential is required, the token is
 // ignored.
-func (a *Authenticator) AuthenticateToken(_ context.Context, token string) (Caller, error) {
+func (a *Authenticator) AuthenticateToken(ctx context.Context, token string) (Caller, error) {
 	if !a.IsRequired() {
 		return anonymous, nil
 	}
-	who, ok := a.tokens.find(sha256.Sum256([]byte(token)), a.now())
-	if !ok {
-		return Caller{}, errUnauthorized
+	return a.identify(ctx, token, origin{})
+}
+
+// identify tries the kinds of tokens in order.
+func (a *Authenticator) identify(ctx context.Context, token string, from origin) (Caller, error) {
+	if who, ok := a.tokens.find(sha256.Sum256([]byte(token)), a.now()); ok {
+		return who, nil
 	}
-	return who, nil
+	if a.oidc != nil && token != "" {
+		return a.oidc.authenticate(ctx, token, from)
+	}
+	return Caller{}, errUnauthorized
+}
+
+// IsOwn says whether a text is a token for this gateway, valid or not, as far as that can be told without asking anybody.
+// Such a text is not for a provider or a server.
+func (a *Authenticator) IsOwn(token string) bool {
+	_, ok := a.tokens[sha256.Sum256([]byte(token))]
+	return ok || a.oidc != nil && a.oidc.isOwn(token)
 }
 
 // Revalidate checks a caller that was authenticated earlier, perhaps under another configuration: its credential may
 // have been removed, replaced or given to somebody else, or has expired.
 func (a *Authenticator) Revalidate(c Caller) error {
 	if !a.IsRequired() {
+		return nil
+	}
+	if a.oidc != nil && a.oidc.isStillValid(c) {
 		return nil
 	}
 	today, ok := a.tokens.find(c.id.proof, a.now())
@@ -83,23 +133,22 @@ func (a *Authenticator) Revalidate(c Caller) error {
 	return nil
 }
 
-// Challenge is the WWW-Authenticate header of a reply that refuses a request for lack of a valid credential.
-func (a *Authenticator) Challenge(*http.Request, error) string { return "Bearer" }
-
 // tokenKey is the key of a token in a message body (A8).
 const tokenKey = `"authToken"`
 
-// maxToken is the longest token that FindToken reads.
-const maxToken = 4 << 10
+const (
+	maxToken = 16 << 10 // the longest token that is read
+	maxFound = 8        // how many tokens FindToken tries
+)
 
 // FindToken searches the first part of a message for a valid token, before the message is complete and
 // can be parsed: only a sender with the token may send the rest. The final authentication happens after
 // parsing.
 func (a *Authenticator) FindToken(ctx context.Context, head []byte) (Caller, error) {
-	for {
+	for range maxFound {
 		_, after, found := bytes.Cut(head, []byte(tokenKey))
 		if !found {
-			return Caller{}, errUnauthorized
+			break
 		}
 		head = after
 		value, ok := bytes.CutPrefix(bytes.TrimLeft(after, " \t\r\n"), []byte(":"))
@@ -110,6 +159,7 @@ func (a *Authenticator) FindToken(ctx context.Context, head []byte) (Caller, err
 			return who, nil
 		}
 	}
+	return Caller{}, errUnauthorized
 }
 
 // leadingString is the JSON string at the start of a text; "" when there is none.

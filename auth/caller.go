@@ -26,6 +26,7 @@ type identity struct {
 	claims     map[string]any    // of an access token; nil for none
 	proof      [sha256.Size]byte // the hash of the credential, so that it can be checked again; zero for none
 	expires    time.Time         // zero for never
+	source     string            // the configuration of the identity provider that vouches for it; "" for none
 
 	// The access token itself, of a caller that sent one of [oidc]: to be exchanged for one that a server accepts (RFC 8693),
 	// and for nothing else. Nil for none; behind a pointer, so that an identity prints without it.

@@ -32,6 +32,9 @@ type Config struct {
 
 	// TLS on the main listener, and certificates of clients.
 	TLS TLS `key:"tls"`
+
+	// The identity provider whose access tokens are accepted.
+	OIDC OIDC `key:"oidc"`
 }
 
 // Token is the token of a named caller.
@@ -64,7 +67,7 @@ type Token struct {
 
 // IsRequired says whether callers need a credential at all.
 func (c Config) IsRequired() bool {
-	return c.Token.IsSet() || len(c.Tokens) > 0 || len(c.HMAC) > 0 || c.TLS.ClientCA.IsSet()
+	return c.Token.IsSet() || len(c.Tokens) > 0 || len(c.HMAC) > 0 || c.TLS.ClientCA.IsSet() || c.OIDC.IsEnabled()
 }
 
 // Validate lists every problem; each text begins with the key it is about.
@@ -91,6 +94,9 @@ func (c Config) Validate() []error {
 	}
 	for _, err := range c.TLS.validate() {
 		problems = append(problems, fmt.Errorf("tls.%w", err))
+	}
+	for _, err := range c.OIDC.Validate() {
+		problems = append(problems, fmt.Errorf("oidc.%w", err))
 	}
 	return append(problems, c.validateUnique()...)
 }

@@ -52,15 +52,11 @@ func (p *activeConfig) identify(r *http.Request) (auth.Caller, error) {
 }
 
 // isGatewayToken says whether a header's value is the gateway's own token.
-func (p *activeConfig) isGatewayToken(ctx context.Context, value string) bool {
+func (p *activeConfig) isGatewayToken(value string) bool {
 	if scheme, token, ok := strings.Cut(value, " "); ok && strings.EqualFold(scheme, "Bearer") {
 		value = strings.TrimSpace(token)
 	}
-	if !p.Gate.IsRequired() {
-		return false
-	}
-	_, err := p.Gate.AuthenticateToken(ctx, value)
-	return err == nil
+	return p.Gate.IsOwn(value)
 }
 
 // credentialHeaders may carry a client's own key for a provider.
@@ -82,9 +78,9 @@ var hopByHop = map[string]bool{
 // splitCredentials splits the client's headers and its query into what is forwarded and the client's own
 // credentials. A key in the query becomes a header: it does not belong into addresses, which are logged.
 func (p *activeConfig) splitCredentials(r *http.Request, v llm.Vendor) (head, own http.Header, query string) {
-	head, own = p.splitHeaders(r.Context(), r.Header)
+	head, own = p.splitHeaders(r.Header)
 	keys, query := splitQuery(r.URL.RawQuery, v.KeyParam())
-	if len(keys) == 1 && !p.isGatewayToken(r.Context(), keys[0]) {
+	if len(keys) == 1 && !p.isGatewayToken(keys[0]) {
 		asHeader := http.Header{}
 		v.SetKey(asHeader, keys[0])
 		for name, values := range asHeader {
@@ -126,7 +122,7 @@ func (c *call) eventsParam() string {
 }
 
 // splitHeaders splits the client's headers into those that are forwarded and the client's own credentials.
-func (p *activeConfig) splitHeaders(ctx context.Context, in http.Header) (head, own http.Header) {
+func (p *activeConfig) splitHeaders(in http.Header) (head, own http.Header) {
 	head, own = endToEndHeaders(in), http.Header{}
 	for name := range head {
 		if droppedRequestHeaders[name] || strings.HasPrefix(name, "X-Forwarded-") || strings.HasPrefix(name, "Sec-Fetch-") {
@@ -135,7 +131,7 @@ func (p *activeConfig) splitHeaders(ctx context.Context, in http.Header) (head, 
 	}
 	for _, name := range credentialHeaders {
 		for _, value := range head[name] {
-			if !p.isGatewayToken(ctx, value) {
+			if !p.isGatewayToken(value) {
 				own.Add(name, value)
 			}
 		}

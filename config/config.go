@@ -14,6 +14,7 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -131,6 +132,7 @@ func Default() Config {
 		Profile:    profileDocument,
 		Front:      front.Default(),
 		Log:        Log{Level: "INFO"},
+		Auth:       auth.Default(),
 		Access:     access.Default(),
 		Upstream:   upstream.Default(),
 		Hub:        hub.Default(),
@@ -154,6 +156,9 @@ func (c Config) validate() []error {
 		for _, err := range part.errs {
 			problems = append(problems, fmt.Errorf("%s.%w", part.prefix, err))
 		}
+	}
+	if c.Auth.OIDC.IsEnabled() && c.Auth.OIDC.Audience == "" && c.Front.PublicURL == "" {
+		problems = append(problems, errors.New("oidc.audience: is required unless public_url is set: a token for another service would be accepted"))
 	}
 	return problems
 }

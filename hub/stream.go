@@ -251,7 +251,7 @@ type openStreams struct {
 	callers map[*Stream]auth.Caller
 }
 
-// KeepOpen keeps a stream open until its client leaves, the hub stops, or a reload revokes the caller's token. Attach
+// KeepOpen keeps a stream open until its client leaves, the hub stops, a reload revokes the caller's token or it expires. Attach
 // connects the stream with what it is to carry: it returns how to disconnect it, and the last message of a stream
 // that the hub ends, which may be nil.
 func (h *Hub) KeepOpen(ctx context.Context, s *Stream, caller auth.Caller, attach func() (detach func(), last func() []byte, _ error)) error {
@@ -281,6 +281,11 @@ func (h *Hub) KeepOpen(ctx context.Context, s *Stream, caller auth.Caller, attac
 		return err
 	}
 	defer detach()
+	if expires := caller.Expires(); !expires.IsZero() {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, expires)
+		defer cancel()
+	}
 	s.keepOpen(ctx, h.closing, last)
 	return nil
 }
