@@ -10,6 +10,7 @@ import (
 
 	"github.com/ctxgate/ctxgate/audit"
 	"github.com/ctxgate/ctxgate/config"
+	"github.com/ctxgate/ctxgate/pins"
 )
 
 func (a *App) auditOptions() audit.Options {
@@ -25,6 +26,13 @@ func (r ReloadReport) auditEvent() *audit.Event {
 		e.Decision, e.Outcome, e.Reason = "deny", "failed", r.Failed
 	}
 	return e
+}
+
+// recordPins records what happens to definitions of tools.
+func recordPins(log *audit.Log) func(pins.Event) {
+	return func(e pins.Event) {
+		log.Record(&audit.Event{Kind: audit.KindAdmin, Method: "pin " + e.Action, Server: e.Server, Tool: e.Tool, Rule: e.Hash, Reason: string(e.Reason)})
+	}
 }
 
 // OpenAudit opens the audit log for a command, which may run beside the gateway. Where the gateway's lines go to its

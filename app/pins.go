@@ -76,7 +76,7 @@ func (a *App) newPins() (err error) {
 	if a.lock, err = LoadLock(a.cfg.Pins); err != nil {
 		return err
 	}
-	a.pins = pins.NewGuard(a.cfg.Pins, a.lock, pins.Deps{Load: a.storage.loadPins, Save: a.storage.savePins, ReadOnly: a.opts.readOnlyPins})
+	a.pins = pins.NewGuard(a.cfg.Pins, a.lock, pins.Deps{Load: a.storage.loadPins, Save: a.storage.savePins, ReadOnly: a.opts.readOnlyPins, OnPin: recordPins(a.audit)})
 	return nil
 }
 
@@ -104,6 +104,7 @@ func ProbePins(ctx context.Context, cfg config.Config, opts Options, watch hub.P
 	if cfg.Pins.Mode != pins.ModeFirstUse {
 		a.cfg.State.Driver = "memory" // nothing of the store is needed
 	}
+	a.cfg.Audit.Path = "" // no client calls
 	if err := a.build(ctx, false); err != nil {
 		return pins.Report{}, errors.Join(err, a.release())
 	}
@@ -120,6 +121,10 @@ func ApprovePins(ctx context.Context, cfg config.Config, approvals []pins.Approv
 	if err != nil {
 		return err
 	}
-	guard := pins.NewGuard(cfg.Pins, nil, pins.Deps{Load: storage.loadPins, Save: storage.savePins})
-	return errors.Join(guard.Approve(ctx, approvals), storage.Close())
+	log, err := OpenAudit(cfg, os.Stderr)
+	if err != nil {
+		return errors.Join(err, storage.Close())
+	}
+	guard := pins.NewGuard(cfg.Pins, nil, pins.Deps{Load: storage.loadPins, Save: storage.savePins, OnPin: recordPins(log)})
+	return errors.Join(guard.Approve(ctx, approvals), log.Close(), storage.Close())
 }

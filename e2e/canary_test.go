@@ -207,6 +207,11 @@ models = ["*"]
 		t.Errorf("the audit log has %d lines: %v", bytes.Count(lines, []byte("\n")), err)
 	}
 	c.require(t, "the audit log", lines)
+	for _, want := range []string{`"event":"call"`, `"event":"auth"`, `"event":"read"`, `"model":"m"`, `"ids":["prn_`, `"outcome":"error"`, `"count":`} {
+		if !bytes.Contains(lines, []byte(want)) {
+			t.Errorf("the audit log has no line with %s", want)
+		}
+	}
 	files := 0
 	err = filepath.WalkDir(s.data, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || !d.Type().IsRegular() {
