@@ -13,10 +13,12 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"pgregory.net/rapid"
 
+	"github.com/ctxgate/ctxgate/internal/unit"
 	"github.com/ctxgate/ctxgate/jsonscan"
 	"github.com/ctxgate/ctxgate/prune"
 	"github.com/ctxgate/ctxgate/reduce"
@@ -191,7 +193,12 @@ func TestPrunedOnlyWhereItHelps(t *testing.T) {
 		"nothing is stored, one line": {strings.ReplaceAll(long, "\n", " "), plain, off, false, "bare"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r, driver := open(t, tt.mend)
+			r, driver := open(t, func(c *Config, s *state.Config) { // a busy machine must not make the store too slow to cut
+				c.KeepTimeout, s.Timeout = unit.Duration(10*time.Minute), unit.Duration(10*time.Minute)
+				if tt.mend != nil {
+					tt.mend(c, s)
+				}
+			})
 			driver.refuse.Store(tt.refuse)
 			body := quote(tt.text)
 			out, _ := shrinkWithGoal(t, r, body, tt.policy, pruneFor("which order was declined"))
