@@ -9,7 +9,7 @@ FUZZTIME ?= 10s
 SEEDED := $(addprefix ./,$(wildcard auth gate access redact))
 PRUNEBENCH ?= ../shared/prunebench
 
-.PHONY: help check test test-ci race nightly first-run seeded-faults fuzz fuzz-ci fuzz-long e2e peers agents agents-ci agents-record agents-install agents-install-ci conformance chaos chaos-short bench bench-model bench-growing cachecost cachecost-short prunebench syntaxcheck docs build cross snapshot snapshot-all reproducible goreleaser lint style vuln drift cover
+.PHONY: foreign-ids help check test test-ci race nightly first-run seeded-faults fuzz fuzz-ci fuzz-long e2e peers agents agents-ci agents-record agents-install agents-install-ci conformance chaos chaos-short bench bench-model bench-growing cachecost cachecost-short prunebench syntaxcheck docs build cross snapshot snapshot-all reproducible goreleaser lint style vuln drift cover
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-15s %s\n", $$1, $$2}'
@@ -25,7 +25,7 @@ test-ci: ## the unit tests as CI runs them: with the race detector where there a
 race: ## all unit tests five times, with the race detector and in random order (half an hour)
 	CGO_ENABLED=1 go test -race -count=5 -shuffle=on -timeout 60m $$(go list ./... | grep -v /e2e)
 
-nightly: race e2e first-run conformance chaos bench-model cachecost prunebench goreleaser reproducible seeded-faults fuzz-long ## everything in its long form (hours; after make peers)
+nightly: race e2e first-run conformance chaos bench-model cachecost prunebench goreleaser reproducible seeded-faults foreign-ids fuzz-long ## everything in its long form (hours; after make peers)
 
 fuzz: ## every fuzz target, ten seconds each (FUZZTIME=…)
 	bash .ci/fuzz $(FUZZTIME)
@@ -35,6 +35,9 @@ fuzz-ci: ## every fuzz target, two seconds each
 
 seeded-faults: ## every if condition of the packages that decide who may pass inverted, one at a time: their tests must notice
 	go run ./tools/seededfaults $(SEEDED)
+
+foreign-ids: ## a million ids that a tenant must not read anything with, and the CPU time of their answers (five minutes)
+	CTXGATE_FOREIGN_IDS=1 go test -count=1 -timeout 30m -run TestUnreadableIDs -v ./recall | grep -vE '^=== '
 
 fuzz-long: ## every fuzz target, eight minutes each, dependencies and the standard library instrumented too
 	bash .ci/fuzz 8m all

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/ctxgate/ctxgate/auth"
 	"github.com/ctxgate/ctxgate/config"
 	"github.com/ctxgate/ctxgate/internal/secret"
 )
@@ -159,6 +160,26 @@ func TestFactsAboutServersAreKept(t *testing.T) {
 		storage.saveFacts("k", "clients-answer roots/list")
 		if err := storage.Close(); err != nil {
 			t.Fatal(err)
+		}
+	}
+}
+
+// A share of the store is the default where callers can belong to several tenants.
+func TestTenantsCanBeSeveral(t *testing.T) {
+	token := secret.Literal("a token of a caller")
+	for name, c := range map[string]struct {
+		auth auth.Config
+		want bool
+	}{
+		"nobody is named":            {auth.Config{}, false},
+		"one token":                  {auth.Config{Token: token}, false},
+		"tokens of the same tenant":  {auth.Config{Token: token, Tokens: []auth.Token{{Name: "a"}, {Name: "b", Tenant: auth.DefaultTenant}}}, false},
+		"tokens of one other tenant": {auth.Config{Tokens: []auth.Token{{Name: "a", Tenant: "x"}, {Name: "b", Tenant: "x"}}}, false},
+		"two tenants":                {auth.Config{Tokens: []auth.Token{{Name: "a", Tenant: "x"}, {Name: "b", Tenant: "y"}}}, true},
+		"another tenant and a token": {auth.Config{Token: token, Tokens: []auth.Token{{Name: "a", Tenant: "x"}}}, true},
+	} {
+		if got := canHaveTenants(c.auth); got != c.want {
+			t.Errorf("%s: %v", name, got)
 		}
 	}
 }

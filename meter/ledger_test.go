@@ -2,6 +2,7 @@ package meter_test
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"sync"
 	"testing"
@@ -314,5 +315,42 @@ func TestMoney(t *testing.T) {
 		if got := m.String(); got != want {
 			t.Errorf("got %s, want %s", got, want)
 		}
+	}
+}
+
+// A tenant that is forgotten has no accounts any more; the sums stay.
+func TestForgetTenant(t *testing.T) {
+	m := meter.New("v", func() (meter.StoreStats, bool) { return meter.StoreStats{}, true })
+	for _, tenant := range []string{"a", "b"} {
+		for _, model := range []string{"m1", "m2"} {
+			m.Charge(meter.LedgerEntry{Tenant: tenant, Provider: "p", Model: model, Usage: meter.Tokens{Fresh: 100, Output: 10}, SentTokens: 100,
+				Cuts: []meter.ToolCut{{Tool: "read", Results: 1, Tokens: 50}}})
+		}
+	}
+	before := m.Savings()
+	m.ForgetTenant("a")
+	after := m.Savings()
+	if after.Total != before.Total {
+		t.Errorf("the total was %+v and is %+v", before.Total, after.Total)
+	}
+	requests := map[string]int64{}
+	for _, a := range after.Models {
+		requests[a.Tenant+"/"+a.Model] += a.Requests
+	}
+	if want := map[string]int64{"other/other": 2, "b/m1": 1, "b/m2": 1}; !maps.Equal(requests, want) {
+		t.Errorf("requests %v, want %v", requests, want)
+	}
+	var results, saved, savedBefore int64
+	for _, a := range after.Tools {
+		if a.Tenant == "a" {
+			t.Errorf("%+v is left", a)
+		}
+		results, saved = results+a.Results, saved+a.Saved
+	}
+	for _, a := range before.Tools {
+		savedBefore += a.Saved
+	}
+	if results != 4 || saved != savedBefore {
+		t.Errorf("%d results, %d saved; want 4 and %d", results, saved, savedBefore)
 	}
 }

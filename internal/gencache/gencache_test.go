@@ -50,3 +50,20 @@ func TestFingerprints(t *testing.T) {
 		t.Error("fingerprints do not distinguish")
 	}
 }
+
+func TestClear(t *testing.T) {
+	c := New[int, string](2)
+	for i := range 4 { // two generations
+		c.Put(i, "x", 1)
+	}
+	c.Clear()
+	for i := range 4 {
+		if v, ok := c.Get(i); ok {
+			t.Errorf("%d is still %q", i, v)
+		}
+	}
+	c.Put(5, "y", 1)
+	if v, ok := c.Get(5); !ok || v != "y" {
+		t.Errorf("%q, %v after Clear", v, ok)
+	}
+}
