@@ -23,6 +23,7 @@ func main() {
 	var o options
 	flag.Float64Var(&o.least, "least", 95, "the least share of faults, in percent, that the tests of each package must notice")
 	flag.DurationVar(&o.timeout, "timeout", 5*time.Minute, "how long the tests of a package may take")
+	flag.StringVar(&o.skip, "skip", "", "a regular expression of tests to leave out: those that measure time fail on a busy machine, which looks as if they noticed")
 	flag.IntVar(&o.parallel, "parallel", runtime.GOMAXPROCS(0), "how many test programs run at a time")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)

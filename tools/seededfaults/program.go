@@ -18,6 +18,7 @@ import (
 type program struct {
 	path string
 	dir  string // of the package, where it runs
+	skip string // tests to leave out; "" for none
 }
 
 // test is one test function, and what it does without a fault.
@@ -107,7 +108,7 @@ func (p program) run(ctx context.Context, env []string, timeout time.Duration, a
 	// A program that does not even end by its own timeout is killed.
 	ctx, cancel := context.WithTimeout(ctx, timeout+10*time.Second)
 	defer cancel()
-	cmd := command(ctx, p.dir, p.path, append([]string{"-test.short", "-test.timeout", timeout.String()}, args...)...)
+	cmd := command(ctx, p.dir, p.path, append([]string{"-test.short", "-test.skip", p.skip, "-test.timeout", timeout.String()}, args...)...)
 	cmd.Env = append(os.Environ(), env...)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out

@@ -16,6 +16,7 @@ import (
 
 type options struct {
 	least    float64
+	skip     string
 	timeout  time.Duration
 	parallel int
 }
@@ -54,7 +55,7 @@ func tryPackage(ctx context.Context, pkg string, o options) (report, error) {
 	if err != nil {
 		return report{}, fmt.Errorf("%s: %w", pkg, err)
 	}
-	p := program{path: filepath.Join(work, "faulty.test"), dir: dir}
+	p := program{path: filepath.Join(work, "faulty.test"), dir: dir, skip: o.skip}
 	if _, err := os.Stat(p.path); errors.Is(err, os.ErrNotExist) { // go test -c builds nothing where there are no tests
 		return report{pkg, len(faults), faults}, nil
 	}
@@ -117,7 +118,7 @@ func buildFaulty(ctx context.Context, pkg, work string) (dir string, faults []fa
 		}
 		faults = append(faults, found...)
 	}
-	if err := write(selectorFile, fmt.Appendf(nil, selectorText, p.Name)); err != nil {
+	if err := write(selectorFile, fmt.Appendf(nil, selectorText, p.Name, len(faults)+1)); err != nil {
 		return "", nil, err
 	}
 	list, err := json.Marshal(overlay)
