@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ctxgate/ctxgate/auth"
 	"github.com/ctxgate/ctxgate/internal/secret"
 	"github.com/ctxgate/ctxgate/internal/testkit/wait"
 	"github.com/ctxgate/ctxgate/mcp"
@@ -162,4 +163,32 @@ func TestStreamsEndWithTheirToken(t *testing.T) {
 		t.Error("the old token opened a stream")
 	}
 	open("Bearer other")
+}
+
+// A stream is closed when the token expires that opened it.
+func TestStreamsEndWhenTheirTokenExpires(t *testing.T) {
+	t.Parallel()
+	gw := startGateway(t, requireToken, newFakeServer(t, "a", mcp.Modern, false))
+	for life := 2 * time.Second; ; life *= 4 { // a busy machine needs longer to open a stream
+		expires := time.Now().Add(life)
+		gw.reload(func(s *setup) {
+			s.auth.Tokens = []auth.Token{{Name: "short", Token: secret.Literal("a token that expires soon"), Expires: expires.Format(time.RFC3339Nano)}}
+		})
+		c := newClient(t, mcp.Modern, "{}")
+		c.gateway, c.path = gw, "/mcp"
+		c.header.Set("Authorization", "Bearer a token that expires soon")
+		_, end := c.startCall(t, mcp.SubscriptionsListen, `{"notifications":{"toolsListChanged":true}}`)
+		select {
+		case <-c.received: // it is acknowledged
+			receiveWithin(t, end, "the end of the stream")
+			if early := time.Until(expires); early > 0 {
+				t.Errorf("it ended %s before the token expired", early)
+			}
+			return
+		case <-end: // it expired before
+		}
+		if life > time.Minute {
+			t.Fatal("no stream was opened")
+		}
+	}
 }
