@@ -50,20 +50,28 @@ func newIntrospector(p *provider, now func() time.Time) *introspector {
 	}
 }
 
+// lookUp returns what is known of a token: nil if it is not valid; isKnown is false if the provider must be asked.
+func (i *introspector) lookUp(sum [sha256.Size]byte) (got *verified, isKnown bool) {
+	if got, ok := i.active.Get(sum); ok && i.now().Before(got.until) {
+		return got, true
+	}
+	until, ok := i.inactive.Get(sum)
+	return nil, ok && i.now().Before(until)
+}
+
 // knows says whether a token is known to be valid.
 func (i *introspector) knows(sum [sha256.Size]byte) bool {
-	got, ok := i.active.Get(sum)
-	return ok && i.now().Before(got.until)
+	got, _ := i.lookUp(sum)
+	return got != nil
 }
 
 var errInactive = errors.New("the provider says that the token is not active")
 
 func (v *verifier) checkOpaque(ctx context.Context, token string) (*verified, error) {
 	i, sum := v.opaque, v.hash(token)
-	if got, ok := i.active.Get(sum); ok && i.now().Before(got.until) {
+	if got, isKnown := i.lookUp(sum); got != nil {
 		return got, nil
-	}
-	if until, ok := i.inactive.Get(sum); ok && i.now().Before(until) || !isBearerText(token) {
+	} else if isKnown || !isBearerText(token) {
 		return nil, errInvalidToken
 	}
 	// Requests with one token share a question; it goes on if the one that asked first is gone.
@@ -93,6 +101,9 @@ func isBearerText(token string) bool {
 // introspect asks the provider and keeps the answer.
 func (v *verifier) introspect(ctx context.Context, token string, sum [sha256.Size]byte) (*verified, error) {
 	i := v.opaque
+	if got, _ := i.lookUp(sum); got != nil {
+		return got, nil // another request asked meanwhile
+	}
 	if !i.mayAsk() {
 		return nil, errNoKeys
 	}
