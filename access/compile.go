@@ -18,10 +18,11 @@ import (
 )
 
 const (
-	maxCondition = 4 << 10 // bytes of a condition
-	maxPattern   = 512     // bytes of a regular expression in it
-	maxName      = 128     // bytes of a rule's name
-	maxCost      = 500_000 // of one evaluation, in CEL's own unit: about a millisecond
+	maxCondition = 4 << 10  // bytes of a condition
+	maxPattern   = 512      // bytes of a regular expression in it
+	maxRuleName  = 128      // bytes of a rule's name
+	maxCost      = 100_000  // of one evaluation, in CEL's own unit: about a step of a loop
+	maxText      = 64 << 10 // bytes of the arguments that a condition reads whose cost is not bounded by its length
 )
 
 // The variables of conditions.
@@ -71,10 +72,11 @@ type rule struct {
 	whole   cel.Program // every variable is known
 	partial cel.Program // some are unknown
 
-	reads          map[string]bool // variables, or members of one such as "arguments.path"
-	readsCaller    bool
-	readsTarget    bool
-	readsArguments bool
+	reads       map[string]bool // variables, or members of one such as "arguments.path"
+	readsCaller bool
+	readsTarget bool
+	arguments   members
+	isCostly    bool // its cost is not bounded by what it reads
 }
 
 // compileRule compiles one rule of the configuration. It reports every problem, each with its key.
@@ -84,8 +86,8 @@ func compileRule(i int, cfg Rule) (*rule, []error) {
 	if cfg.Name != "" {
 		r.reason += " (" + cfg.Name + ")"
 	}
-	if len(cfg.Name) > maxName {
-		problems = append(problems, fmt.Errorf("name: at most %d bytes", maxName))
+	if len(cfg.Name) > maxRuleName {
+		problems = append(problems, fmt.Errorf("name: at most %d bytes", maxRuleName))
 	}
 	switch {
 	case cfg.Effect == "":
@@ -136,9 +138,15 @@ func (r *rule) compileCondition() []error {
 	reads := func(names []string) bool {
 		return slices.ContainsFunc(names, func(name string) bool { return r.readsVar(name) })
 	}
-	r.readsCaller, r.readsTarget, r.readsArguments = reads(callerVars), reads(targetVars), r.readsVar(varArguments)
+	r.readsCaller, r.readsTarget, r.isCostly = reads(callerVars), reads(targetVars), found.isCostly
+	r.arguments = members{all: r.reads[varArguments], names: map[string]bool{}}
+	for read := range r.reads {
+		if name, ok := strings.CutPrefix(read, varArguments+"."); ok {
+			r.arguments.names[name] = true
+		}
+	}
 	var options []cel.ProgramOption
-	if found.isCostly {
+	if r.isCostly {
 		options = append(options, cel.CostLimit(maxCost))
 	}
 	r.whole, err = env.Program(checked, append(options, cel.EvalOptions(cel.OptOptimize))...)
@@ -167,9 +175,6 @@ func describeIssues(issues *cel.Issues) []error {
 	var out []error
 	for _, e := range issues.Errors() {
 		text := strings.ReplaceAll(e.Message, " (in container '')", "")
-		if strings.Contains(text, "'caller'") {
-			text += ": there are caller.subject, caller.tenant, caller.issuer, caller.roles and caller.claims"
-		}
 		out = append(out, fmt.Errorf("line %d, column %d: %s", e.Location.Line(), e.Location.Column()+1, text))
 	}
 	return out
@@ -178,7 +183,8 @@ func describeIssues(issues *cel.Issues) []error {
 // analysis is what a condition reads, and what it may cost.
 type analysis struct {
 	reads    map[string]bool
-	isCostly bool // its cost is not bounded by what it reads
+	isCostly bool
+	loops    int // around what is visited
 	problems []error
 }
 
@@ -216,9 +222,12 @@ func (a *analysis) visit(e ast.Expr) {
 	case ast.ComprehensionKind:
 		a.isCostly = true
 		loop := e.AsComprehension()
-		for _, part := range []ast.Expr{loop.IterRange(), loop.AccuInit(), loop.LoopCondition(), loop.LoopStep(), loop.Result()} {
+		a.visit(loop.IterRange())
+		a.loops++
+		for _, part := range []ast.Expr{loop.AccuInit(), loop.LoopCondition(), loop.LoopStep(), loop.Result()} {
 			a.visit(part)
 		}
+		a.loops--
 	default: // a literal; message types cannot be made
 	}
 }
@@ -266,8 +275,12 @@ func (a *analysis) addRead(name, member string) {
 	}
 }
 
-// checkPattern refuses a regular expression that is not in the configuration, or too long: its cost would be unknown.
+// checkPattern refuses a regular expression whose cost would be unknown: CEL counts the steps of loops only.
 func (a *analysis) checkPattern(arg ast.Expr) {
+	if a.loops > 1 {
+		a.problems = append(a.problems, errors.New("matches() cannot be used in a macro inside of another"))
+		return
+	}
 	pattern, ok := textLiteral(arg)
 	if !ok {
 		a.problems = append(a.problems, errors.New("the regular expression of matches() must be written in the rule"))

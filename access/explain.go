@@ -3,6 +3,7 @@ package access
 import (
 	"encoding/json"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 
@@ -54,7 +55,7 @@ func (r *Rules) Explain(c auth.Caller, t Target) Explanation {
 	if isCertain && d.Redact != nil {
 		x.Redaction = d.Redact.Describe()
 	}
-	known := values{caller: &c, target: &t, keep: r.arguments}
+	known := values{caller: &c, target: &t, keep: r.arguments, text: math.MaxInt}
 	for _, rule := range r.rules {
 		step := Step{Rule: rule.number, Name: rule.name, Effect: rule.effect, When: rule.when, Outcome: NotReached}
 		if d.Rule == 0 || rule.number <= d.Rule {

@@ -1,10 +1,10 @@
 package access
 
 import (
+	"encoding/binary"
 	"fmt"
 	"hash/maphash"
 	"slices"
-	"strconv"
 	"strings"
 	"sync/atomic"
 
@@ -60,6 +60,11 @@ func unknownVars(hasCaller bool, v *view) []string {
 	return names
 }
 
+// maxName is how long the name of something can be that rules decide about. What is longer does not exist.
+const maxName = 16 << 10
+
+var tooLong = &plan{last: Decision{Effect: Deny, Reason: "the name is too long for access rules"}}
+
 // The caches. A generation of plans holds maxPlans; one of outcomes holds maxOutcomes of single rules.
 const (
 	maxPlans    = 32 << 10
@@ -73,10 +78,12 @@ type planner struct {
 	plans   *gencache.Cache[planKey, *plan]
 	callers *gencache.Cache[gencache.Fingerprint, []outcome]
 	targets *gencache.Cache[gencache.Fingerprint, []atomic.Uint32] // outcomes, evaluated when needed
+
+	lastCaller atomic.Pointer[knownCaller]
 }
 
-func newPlanner() planner {
-	return planner{
+func newPlanner() *planner {
+	return &planner{
 		hasher:  gencache.NewHasher(),
 		plans:   gencache.New[planKey, *plan](maxPlans),
 		callers: gencache.New[gencache.Fingerprint, []outcome](maxOutcomes),
@@ -88,6 +95,9 @@ func newPlanner() planner {
 // a target whoever the caller, so each rule is evaluated for one of them alone before it is evaluated for both: the
 // results are shared by all targets of the caller, and by all callers.
 func (r *Rules) planFor(c auth.Caller, v view) *plan {
+	if len(r.rules) > 0 && len(v.Method)+len(v.Tool)+len(v.Resource)+len(v.Prompt)+len(v.Model) > maxName {
+		return tooLong
+	}
 	key := planKey{r.callerKey(c), r.targetKey(&v)}
 	if p, ok := r.plans.Get(key); ok {
 		return p
@@ -99,18 +109,18 @@ func (r *Rules) planFor(c auth.Caller, v view) *plan {
 
 func (r *Rules) newPlan(c auth.Caller, v *view, key planKey) *plan {
 	ofCaller, ofTarget := r.callerOutcomes(c, key.caller), r.targetOutcomes(key.target)
-	alone, both := newEvaluation(nil, v), newEvaluation(&c, v)
+	var alone, both lazyEvaluation
 	p := &plan{last: r.defaultDecision(), isServer: v.isServer}
 	for i, rule := range r.rules {
 		o := ofCaller[i]
 		if o == isOpen && rule.readsTarget {
 			if o = outcome(ofTarget[i].Load()); o == notEvaluated {
-				o = alone.outcomeOf(rule)
+				o = alone.get(nil, v).outcomeOf(rule)
 				ofTarget[i].Store(uint32(o))
 			}
 		}
 		if o == isOpen && rule.readsCaller && rule.readsTarget {
-			o = both.outcomeOf(rule)
+			o = both.get(&c, v).outcomeOf(rule)
 		}
 		if o == isOpen {
 			p.open = append(p.open, rule)
@@ -176,6 +186,16 @@ func newEvaluation(c *auth.Caller, v *view) *evaluation {
 	return e
 }
 
+// lazyEvaluation is an evaluation that is made when it is needed, which is seldom.
+type lazyEvaluation struct{ made *evaluation }
+
+func (l *lazyEvaluation) get(c *auth.Caller, v *view) *evaluation {
+	if l.made == nil {
+		l.made = newEvaluation(c, v)
+	}
+	return l.made
+}
+
 // outcomeOf evaluates a rule. A failure counts only if the rule reads nothing that is unknown: what is known later can
 // make the failing part irrelevant.
 func (e *evaluation) outcomeOf(r *rule) outcome {
@@ -195,41 +215,47 @@ func (e *evaluation) outcomeOf(r *rule) outcome {
 // callerKey identifies what rules can see of a caller. Claims differ with every token, so only those that rules
 // read count.
 func (r *Rules) callerKey(c auth.Caller) gencache.Fingerprint {
-	var claims []byte
-	if len(r.claims) > 0 {
-		claims = appendReads(nil, r.claims, c)
+	if last := r.lastCaller.Load(); last != nil && last.caller == c { // a list asks a thousand times
+		return last.key
 	}
-	return r.hasher.Sum(func(h *maphash.Hash) {
-		writeText(h, c.Key())
-		writeText(h, strconv.Itoa(len(c.Roles())))
-		for _, role := range c.Roles() {
-			writeText(h, role)
-		}
-		_, _ = h.Write(claims)
-	})
+	buf := appendText(make([]byte, 0, 512), c.Key())
+	buf = binary.AppendUvarint(buf, uint64(len(c.Roles())))
+	for _, role := range c.Roles() {
+		buf = appendText(buf, role)
+	}
+	key := r.fingerprint(appendReads(buf, r.claims, c))
+	r.lastCaller.Store(&knownCaller{c, key})
+	return key
+}
+
+// knownCaller is a caller and its key.
+type knownCaller struct {
+	caller auth.Caller
+	key    gencache.Fingerprint
 }
 
 func (r *Rules) targetKey(v *view) gencache.Fingerprint {
-	flags := ""
+	flags := byte(0)
 	if v.isServer {
-		flags += "server "
+		flags |= 1
 	}
 	if v.Annotations == nil {
-		flags += "unknown"
+		flags |= 2
 	}
-	return r.hasher.Sum(func(h *maphash.Hash) {
-		for _, text := range []string{flags, v.Method, v.Server, v.Tool, v.Resource, v.Prompt, v.Model} {
-			writeText(h, text)
-		}
-		_, _ = h.Write(v.Annotations)
-	})
+	buf := append(make([]byte, 0, 512), flags)
+	for _, text := range [...]string{v.Method, v.Server, v.Tool, v.Resource, v.Prompt, v.Model} {
+		buf = appendText(buf, text)
+	}
+	return r.fingerprint(append(buf, v.Annotations...))
 }
 
-// writeText writes a text so that two in a row cannot be taken for two others.
-func writeText(h *maphash.Hash, text string) {
-	n := len(text)
-	_, _ = h.Write([]byte{byte(n), byte(n >> 8), byte(n >> 16), byte(n >> 24)})
-	_, _ = h.WriteString(text)
+func (r *Rules) fingerprint(b []byte) gencache.Fingerprint {
+	return r.hasher.Sum(func(h *maphash.Hash) { _, _ = h.Write(b) })
+}
+
+// appendText appends a text so that two in a row cannot be taken for two others.
+func appendText(dst []byte, text string) []byte {
+	return append(binary.AppendUvarint(dst, uint64(len(text))), text...)
 }
 
 // appendReads appends what rules read of a caller, in a form that is the same in every process.

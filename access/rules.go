@@ -2,6 +2,8 @@ package access
 
 import (
 	"errors"
+	"maps"
+	"math"
 	"slices"
 	"strings"
 
@@ -16,7 +18,7 @@ type Rules struct {
 	rules     []*rule
 	arguments members  // that rules read
 	claims    []string // that rules read, sorted
-	planner
+	*planner
 }
 
 // New compiles a valid configuration.
@@ -31,14 +33,10 @@ func New(cfg Config) (*Rules, error) {
 			return nil, errors.Join(problems...)
 		}
 		r.rules = append(r.rules, compiled)
+		maps.Copy(r.arguments.names, compiled.arguments.names)
+		r.arguments.all = r.arguments.all || compiled.arguments.all
 		for read := range compiled.reads {
-			name, isMember := strings.CutPrefix(read, varArguments+".")
-			switch {
-			case isMember:
-				r.arguments.names[name] = true
-			case read == varArguments:
-				r.arguments.all = true
-			case strings.HasPrefix(read, varClaims) && !slices.Contains(r.claims, read):
+			if strings.HasPrefix(read, varClaims) && !slices.Contains(r.claims, read) {
 				r.claims = append(r.claims, read)
 			}
 		}
@@ -55,7 +53,7 @@ func (r *Rules) Decide(c auth.Caller, t Target) Decision {
 	p := r.planFor(c, view{Target: t})
 	d := p.last
 	if len(p.open) > 0 {
-		known := values{caller: &c, target: &t, keep: r.arguments}
+		known := values{caller: &c, target: &t, keep: r.arguments, text: math.MaxInt}
 		for _, rule := range p.open {
 			if o, _ := rule.evaluate(&known); rule.decides(o) {
 				d = rule.decide(o)
@@ -98,6 +96,9 @@ func (r *Rules) MayUseServer(c auth.Caller, server string) bool {
 
 // evaluate evaluates a rule with every variable known. The error says why it failed.
 func (r *rule) evaluate(known *values) (outcome, error) {
+	if r.isCostly {
+		known = &values{caller: known.caller, target: known.target, keep: r.arguments, text: maxText}
+	}
 	v, _, err := r.whole.Eval(known)
 	switch {
 	case err != nil:

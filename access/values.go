@@ -19,6 +19,7 @@ type values struct {
 	caller *auth.Caller // nil: unknown
 	target *Target      // nil: unknown
 	keep   members      // which arguments are read
+	text   int          // how many bytes of text the arguments may have
 
 	claims, annotations, arguments ref.Val // converted; nil before
 }
@@ -62,12 +63,12 @@ func (v *values) ResolveName(name string) (any, bool) {
 			return nil, false
 		}
 		if v.annotations == nil {
-			v.annotations = convertObject(v.target.Annotations, members{all: true})
+			v.annotations = convertObject(v.target.Annotations, members{all: true}, maxText)
 		}
 		return v.annotations, true
 	case varArguments:
 		if v.arguments == nil {
-			v.arguments = convertObject(v.target.Arguments, v.keep)
+			v.arguments = convertObject(v.target.Arguments, v.keep, v.text)
 		}
 		return v.arguments, true
 	}
@@ -104,21 +105,25 @@ const (
 	maxDepth  = 128
 )
 
-var errTooManyValues = errors.New("too many values to evaluate a rule")
+var (
+	errTooManyValues = errors.New("too many values to evaluate a rule")
+	errTooMuchText   = errors.New("too much text to evaluate a rule")
+)
 
 // converter converts JSON to CEL values.
 type converter struct {
-	data []byte
-	left int
+	data   []byte
+	values int // that are left
+	text   int // bytes of text that are left
 }
 
 // convertObject converts an object, of which it keeps the members that are read. A document that is no object, too
 // deep, too large or not strict JSON is an error, and so is every rule that reads it.
-func convertObject(data []byte, keep members) ref.Val {
+func convertObject(data []byte, keep members, text int) ref.Val {
 	if data == nil {
 		data = []byte("{}")
 	}
-	c := converter{data: data, left: maxValues}
+	c := converter{data: data, values: maxValues, text: text}
 	s := jsonscan.New(data, maxDepth)
 	if s.Kind() != '{' {
 		return types.NewErr("not an object")
@@ -143,7 +148,7 @@ func convertObject(data []byte, keep members) ref.Val {
 }
 
 func (c *converter) convert(s *jsonscan.Scanner) (ref.Val, error) {
-	if c.left--; c.left < 0 {
+	if c.values--; c.values < 0 {
 		return nil, errTooManyValues
 	}
 	switch s.Kind() {
@@ -166,6 +171,9 @@ func (c *converter) convert(s *jsonscan.Scanner) (ref.Val, error) {
 		return types.NewRefValList(types.DefaultTypeAdapter, out), err
 	case '"':
 		text, err := s.Str()
+		if c.text -= text.Len(); err == nil && c.text < 0 {
+			err = errTooMuchText
+		}
 		if err != nil {
 			return nil, err
 		}
