@@ -44,8 +44,8 @@ const (
 
 var (
 	callerVars = []string{varSubject, varTenant, varIssuer, varRoles, varClaims}
-	itemVars   = []string{varMethod, varTool, varAnnotations, varResource, varPrompt, varModel} // of a server
-	targetVars = append([]string{varServer}, itemVars...)
+	itemVars   = []string{varMethod, varTool, varAnnotations, varResource, varPrompt} // of a server
+	targetVars = append([]string{varServer, varModel}, itemVars...)
 )
 
 // language is CEL with the variables of conditions, without clock and without chance.

@@ -45,29 +45,55 @@ const (
 // Explain says how the decision for a target comes about. Without arguments it says what depends on them.
 func (r *Rules) Explain(c auth.Caller, t Target) Explanation {
 	p := r.planFor(c, view{Target: t})
-	x := Explanation{IsListed: p.mayAllow(), Reason: "depends on " + t.unknownParts()}
-	isCertain := t.Arguments != nil || len(p.open) == 0
+	x := Explanation{IsListed: p.mayAllow(), Reason: Depends + t.unknownParts()}
 	d := p.last
+	isCertain := t.Arguments != nil || len(p.open) == 0
+	if !x.IsListed {
+		x.Effect, x.Reason = Deny, "denied whatever the arguments are"
+	}
 	if isCertain {
 		d = r.Decide(c, t)
 		x.Effect, x.Rule, x.Reason = d.Effect, d.Rule, d.Reason
-	}
-	if isCertain && d.Redact != nil {
 		x.Redaction = d.Redact.Describe()
 	}
 	known := values{caller: &c, target: &t, keep: r.arguments, text: math.MaxInt}
 	for _, rule := range r.rules {
-		step := Step{Rule: rule.number, Name: rule.name, Effect: rule.effect, When: rule.when, Outcome: NotReached}
+		step := rule.step()
 		if d.Rule == 0 || rule.number <= d.Rule {
-			step.Outcome, step.Error = rule.explain(&known, !isCertain && slices.Contains(p.open, rule))
 			step.Values = rule.describeValues(c, t)
-			if step.Outcome == Depends {
-				step.Outcome += t.unknownParts()
+			switch {
+			case !rule.isFor(&t):
+				step.Outcome = NotMatched
+			case !isCertain && slices.Contains(p.open, rule):
+				step.Outcome = Depends + t.unknownParts()
+			default:
+				step.Outcome, step.Error = rule.explain(&known)
 			}
 		}
 		x.Steps = append(x.Steps, step)
 	}
 	return x
+}
+
+// ExplainCaller says what the rules make of a caller, whatever it wants to use.
+func (r *Rules) ExplainCaller(c auth.Caller) []Step {
+	var out []Step
+	known := newEvaluation(&c, nil)
+	isDecided := false
+	for _, rule := range r.rules {
+		step := rule.step()
+		if !isDecided {
+			o := known.outcomeOf(rule)
+			isDecided = rule.decides(o) && rule.effect != Redact // which is not for models
+			step.Outcome = map[outcome]string{isTrue: Matched, isFalse: NotMatched, isFailed: Failed, isOpen: Depends + "what is used"}[o]
+		}
+		out = append(out, step)
+	}
+	return out
+}
+
+func (r *rule) step() Step {
+	return Step{Rule: r.number, Name: r.name, Effect: r.effect, When: r.when, Outcome: NotReached}
 }
 
 // unknownParts are what a decision about the target can depend on.
@@ -78,10 +104,8 @@ func (t Target) unknownParts() string {
 	return "the arguments"
 }
 
-func (r *rule) explain(known *values, isOpen bool) (result, reason string) {
-	if isOpen {
-		return Depends, ""
-	}
+// explain is the outcome of a rule, and why it failed.
+func (r *rule) explain(known *values) (result, reason string) {
 	switch o, err := r.evaluate(known); o {
 	case isTrue:
 		return Matched, ""

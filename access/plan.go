@@ -113,6 +113,9 @@ func (r *Rules) newPlan(c auth.Caller, v *view, key planKey) *plan {
 	p := &plan{last: r.defaultDecision(), isServer: v.isServer}
 	for i, rule := range r.rules {
 		o := ofCaller[i]
+		if !rule.isFor(&v.Target) {
+			o = isFalse
+		}
 		if o == isOpen && rule.readsTarget {
 			if o = outcome(ofTarget[i].Load()); o == notEvaluated {
 				o = alone.get(nil, v).outcomeOf(rule)
@@ -279,7 +282,7 @@ func readOf(c auth.Caller, read string) any {
 	case varIssuer:
 		return c.Issuer()
 	case varRoles:
-		return slices.Clone(c.Roles())
+		return append([]string{}, c.Roles()...)
 	default:
 		return c.Claims()
 	}

@@ -94,6 +94,11 @@ func (r *Rules) MayUseServer(c auth.Caller, server string) bool {
 	return r == nil || r.planFor(c, view{Target: Target{Server: server}, isServer: true}).mayAllow()
 }
 
+// isFor says whether a rule can match a target: what a model is sent came from the caller itself, and is not redacted.
+func (r *rule) isFor(t *Target) bool {
+	return r.effect != Redact || t.Method != MethodModel && t.Method != MethodModelPath
+}
+
 // evaluate evaluates a rule with every variable known. The error says why it failed.
 func (r *rule) evaluate(known *values) (outcome, error) {
 	if r.isCostly {

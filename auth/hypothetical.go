@@ -1,6 +1,6 @@
 package auth
 
-import "errors"
+import "fmt"
 
 // Identity describes a caller that has not called: to explain what it might do.
 type Identity struct {
@@ -14,8 +14,10 @@ func Hypothetical(id Identity) (Caller, error) {
 	if id.Tenant == "" {
 		id.Tenant = DefaultTenant
 	}
-	if id.Subject == "" {
-		return Caller{}, errors.New("a caller has a subject")
+	for what, name := range map[string]string{"subject": id.Subject, "tenant": id.Tenant} {
+		if err := checkName(name); err != nil {
+			return Caller{}, fmt.Errorf("the %s %w", what, err)
+		}
 	}
 	return newCaller(identity{
 		tenant: id.Tenant, subject: id.Subject, issuer: id.Issuer, credential: "hypothetical", roles: id.Roles, claims: id.Claims,

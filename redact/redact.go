@@ -107,8 +107,11 @@ func Compile(cfg Config) (*Set, []error) {
 // Fingerprint identifies what is taken out, in every process: two Sets with the same take out the same.
 func (s *Set) Fingerprint() string { return s.fingerprint }
 
-// Describe lists what is taken out, for people.
+// Describe lists what is taken out, for people; nothing for a nil Set.
 func (s *Set) Describe() []string {
+	if s == nil {
+		return nil
+	}
 	var out []string
 	for _, p := range s.cfg.Arguments {
 		out = append(out, "arguments "+p)

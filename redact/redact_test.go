@@ -119,6 +119,9 @@ func TestNothingToTakeOut(t *testing.T) {
 			t.Errorf("%v, %v", edits, err)
 		}
 	}
+	if got := (*Set)(nil).Describe(); got != nil {
+		t.Error(got)
+	}
 	if got := (*Set)(nil).Text("a"); got != "a" {
 		t.Error(got)
 	}

@@ -27,16 +27,23 @@ and shows their progress on stderr. A server that does not start, with the last 
 its stderr and the setting that ended the wait, or a tool name that two servers claim, is
 a problem: the exit code is 1.
 
+--as explains what the access rules decide for a caller, rule by rule: of a tool, a
+resource, a prompt or a model, or, without one, what they make of the caller.
+
 --verbose also prints the defaults that the profile sets, one per line, and which of them
 the file or the environment overrides; and where the prices of the LLM providers' models
 come from.`,
-		Example: "  ctxgate check --config ctxgate.toml && echo ok",
+		Example: "  ctxgate check --config ctxgate.toml && echo ok\n  ctxgate check --as ann@acme --roles dev --tool fs::write_file --arguments '{\"path\":\"/etc/hosts\"}'",
 	}
 	path := configFlag(cmd)
 	secrets := cmd.Flags().Bool("secrets", false, "also resolve env: and file: references")
 	servers := cmd.Flags().Bool("servers", false, "also start every server and print what it offers")
 	verbose := cmd.Flags().BoolP("verbose", "v", false, "also print what the profile sets, and warnings: variables and keys that have no effect")
+	as := addAsFlags(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := as.check(cmd.Flags()); err != nil {
+			return err
+		}
 		env := config.Env(os.Environ())
 		file, err := config.FindFile(*path, env)
 		if err != nil {
@@ -58,6 +65,9 @@ come from.`,
 			printWarnings(cmd.ErrOrStderr(), loaded.Warnings)
 			printProfile(cmd.OutOrStdout(), loaded, env)
 			printPrices(cmd.OutOrStdout(), loaded)
+		}
+		if len(problems) == 0 && as.subject != "" {
+			return as.explain(cmd, loaded.Config)
 		}
 		if len(problems) > 0 || !*servers {
 			return problems.Err()
