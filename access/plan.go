@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 
@@ -238,14 +239,7 @@ type knownCaller struct {
 }
 
 func (r *Rules) targetKey(v *view) gencache.Fingerprint {
-	flags := byte(0)
-	if v.isServer {
-		flags |= 1
-	}
-	if v.Annotations == nil {
-		flags |= 2
-	}
-	buf := append(make([]byte, 0, 512), flags)
+	buf := strconv.AppendBool(strconv.AppendBool(make([]byte, 0, 512), v.isServer), v.Annotations == nil)
 	for _, text := range [...]string{v.Method, v.Server, v.Tool, v.Resource, v.Prompt, v.Model} {
 		buf = appendText(buf, text)
 	}

@@ -108,6 +108,9 @@ func TestUnreadableArguments(t *testing.T) {
 			t.Errorf("%.40s: denied by a rule that does not read arguments", c.arguments)
 		}
 	}
+	if d := newRules(t, Allow, deny(`arguments["path"] == "no"`)).Decide(ann, call("fs", "read", `{"path":"x","y":`+many+`}`)); !d.IsAllowed() {
+		t.Errorf("a member that is read by index: %+v", d)
+	}
 	if nested.Decide(ann, call("fs", "read", `{"x":1e400}`)).IsAllowed() {
 		t.Error("a number that is too large was compared")
 	}
@@ -286,5 +289,21 @@ func TestProblems(t *testing.T) {
 	}
 	if Default().Default != "allow" || len(Default().Validate()) != 0 {
 		t.Error("the default configuration")
+	}
+}
+
+// A scope names the annotations on which a decision depended beside the arguments.
+func TestScopeNamesAnnotations(t *testing.T) {
+	r := newRules(t, Deny, allow(`arguments.x == annotations.x`))
+	target := Target{Method: "tools/call", Server: "fs", Tool: "t", Arguments: []byte(`{"x":1}`), Annotations: []byte(`{"x":1}`)}
+	d := r.Decide(ann, target)
+	if !d.IsAllowed() || d.Scope == "" || !r.MayRead(ann, target, d.Scope) {
+		t.Fatalf("%+v", d)
+	}
+	if target.Annotations = []byte(`{"x":2}`); r.MayRead(ann, target, d.Scope) {
+		t.Error("with other annotations the same call would be denied, and its text can be read")
+	}
+	if r.MayRead(bob, Target{Server: "fs", Tool: "t", Annotations: []byte(`{"x":1}`)}, d.Scope) {
+		t.Error("another caller reads it")
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/ctxgate/ctxgate/mcp"
 	"github.com/ctxgate/ctxgate/recall"
 	"github.com/ctxgate/ctxgate/rpc"
+	"github.com/ctxgate/ctxgate/upstream"
 )
 
 // authorize decides whether the caller of a request may use its target. If it may not, the target is unknown: the
@@ -79,14 +80,11 @@ func (h *Hub) accessTarget(ctx context.Context, req *Request, to Target) access.
 
 // annotationsOf returns the annotations of a tool, as its server lists them; nil where it does not.
 func (h *Hub) annotationsOf(ctx context.Context, req *Request, to Target) []byte {
-	var raw []byte
 	if to.builtin != nil {
-		for _, it := range to.builtin.tools {
-			if it.Name == to.name {
-				raw = it.Raw
-			}
-		}
-	} else if e, ok := h.catalog.WaitServer(ctx, req.UpstreamCaller(), &req.Plan.Layout, to.remote.ID()).Find(catalog.Tools, to.name); ok {
+		return to.builtin.annotationsOf(to.name)
+	}
+	var raw []byte
+	if e, ok := h.catalog.WaitServer(ctx, req.UpstreamCaller(), &req.Plan.Layout, to.remote.ID()).Find(catalog.Tools, to.name); ok {
 		raw = e.Raw
 	}
 	return toolAnnotations(raw)
@@ -185,7 +183,7 @@ func (t *Target) setCompletion(req *Request) {
 }
 
 // canRead reports whether a caller may read back what came from an origin: whether it could get it by a call today.
-func (p *Plan) canRead(caller auth.Caller, o recall.Origin) bool {
+func (h *Hub) canRead(p *Plan, caller auth.Caller, o recall.Origin) bool {
 	server := o.Server
 	for id := range p.builtins {
 		if o.Server == recall.BuiltinOrigin(id) {
@@ -199,14 +197,36 @@ func (p *Plan) canRead(caller auth.Caller, o recall.Origin) bool {
 	switch {
 	case o.Tool != "":
 		t.Method, t.Tool = mcp.ToolsCall, o.Tool
+		if p.Gate.NeedsAnnotations() {
+			t.Annotations = h.knownAnnotations(p, server, o.Tool)
+		}
 	case o.Prompt != "":
 		t.Method, t.Prompt = mcp.PromptsGet, o.Prompt
 	case o.Resource != "":
 		t.Method, t.Resource = mcp.ResourcesRead, o.Resource
-	default: // of the server itself, such as its instructions
+	case o.Scope == "": // of the server itself, such as its instructions
 		return p.Gate.MayUseServer(caller, server)
 	}
 	return p.Gate.MayRead(caller, t, o.Scope)
+}
+
+// knownAnnotations returns the annotations of a tool, if they are known without waiting for its server.
+func (h *Hub) knownAnnotations(p *Plan, server, tool string) []byte {
+	if b := p.builtins[server]; b != nil {
+		return b.annotationsOf(tool)
+	}
+	e, _ := h.catalog.Current(h.catalog.ClassOf(upstream.Caller{}), server).Find(catalog.Tools, tool)
+	return toolAnnotations(e.Raw)
+}
+
+// annotationsOf returns the annotations of a tool; nil if there is no such tool.
+func (b *builtin) annotationsOf(tool string) []byte {
+	for _, it := range b.tools {
+		if it.Name == tool {
+			return toolAnnotations(it.Raw)
+		}
+	}
+	return nil
 }
 
 // originFor is the origin of the texts of a call's reply: what a caller must be allowed to use to read them back.

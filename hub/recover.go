@@ -65,16 +65,16 @@ func (h *Hub) mayRead(req *Request) recall.Access {
 	return func(o recall.Origin) bool {
 		switch {
 		case req.Server != "":
-			return o.Server == origin && req.Plan.canRead(req.Caller, o)
+			return o.Server == origin && h.canRead(req.Plan, req.Caller, o)
 		case h.deps.MayRead != nil:
 			return h.deps.MayRead(req.Caller, o)
 		}
-		return req.Plan.canRead(req.Caller, o)
+		return h.canRead(req.Plan, req.Caller, o)
 	}
 }
 
 // CanRead reports whether a caller may read back what came from an origin: whether it could get it by a call today.
-func (h *Hub) CanRead(c auth.Caller, o recall.Origin) bool { return h.plan.Load().canRead(c, o) }
+func (h *Hub) CanRead(c auth.Caller, o recall.Origin) bool { return h.canRead(h.plan.Load(), c, o) }
 
 // recoverText reads an original back, for the tenant that it was stored for: as much of it as the client passes on.
 func (h *Hub) recoverText(ctx context.Context, req *Request) (Reply, error) {
