@@ -119,7 +119,7 @@ func TestContentEncodings(t *testing.T) {
 }
 
 // A decompression bomb is refused at the request limit or the memory budget, before it is buffered.
-func TestDecompressionBombs(t *testing.T) {
+func TestS9DecompressionBombs(t *testing.T) {
 	if testing.Short() {
 		t.Skip("long, in one goroutine")
 	}

@@ -43,7 +43,7 @@ func TestDuplicatesAmongManyKeys(t *testing.T) {
 }
 
 // I9: checking for duplicate keys takes no more memory than a few times the document.
-func TestManyKeysTakeLittleMemory(t *testing.T) {
+func TestS9ManyKeysTakeLittleMemory(t *testing.T) {
 	doc := object(1_000_000, "")
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)

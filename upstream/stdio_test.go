@@ -286,8 +286,8 @@ func TestChildThatCrashesAtDiscover(t *testing.T) {
 	}
 }
 
-// A child gets the safe part of the gateway's environment and its configured variables, and nothing else.
-func TestChildEnvironment(t *testing.T) {
+// S14: a child gets the safe part of the gateway's environment and its configured variables, and nothing else.
+func TestS14ChildEnvironment(t *testing.T) {
 	t.Parallel()
 	entry := childEntry()
 	entry.Env["TOKEN"], entry.Env["HOME"] = secret.Literal("t"), secret.Literal("/other")

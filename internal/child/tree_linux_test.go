@@ -261,6 +261,29 @@ func TestFailedStartLeaksNothing(t *testing.T) {
 	}
 }
 
+// S14: a child has its three streams and no other file of the gateway, not even one that the gateway's own parent left open
+// for all programs.
+func TestS14OpenFiles(t *testing.T) {
+	secret, err := os.CreateTemp(t.TempDir(), "secret")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer secret.Close()
+	inherited, err := syscall.Dup(int(secret.Fd())) // without close-on-exec
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer syscall.Close(inherited)
+	c := startTestChild(t, shell("i=0; while [ $i -lt 64 ]; do [ -e /proc/$$/fd/$i ] && echo $i; i=$((i+1)); done"))
+	out, err := io.ReadAll(c.Stdout())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Fields(string(out)); !slices.Equal(got, []string{"0", "1", "2"}) {
+		t.Errorf("the child has the files %s; one was left open as %d", got, inherited)
+	}
+}
+
 // openFiles counts the open files of this process, after a first child, for which the runtime opens some.
 func openFiles(t *testing.T) int {
 	t.Helper()

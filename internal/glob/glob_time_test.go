@@ -27,6 +27,26 @@ func TestMatchIsLinear(t *testing.T) { // not parallel: it measures the CPU time
 	}
 }
 
+// S11: the worst patterns that a configuration may have decide about a name of 100 KB within 10 ms.
+func TestS11WorstPatterns(t *testing.T) { // not parallel: it measures the CPU time of the process
+	for _, text := range []string{strings.Repeat("a", 100<<10), strings.Repeat("ab", 50<<10), strings.Repeat("é", 50<<10)} {
+		for _, pattern := range []string{
+			strings.Repeat("*a", MaxLength/2), strings.Repeat("a*", MaxLength/2) + "b", strings.Repeat("*", MaxLength), strings.Repeat("*aaaaaaaab", MaxLength/10), strings.Repeat("*ab", MaxLength/3) + "c",
+		} {
+			p := New(pattern)
+			var fastest time.Duration = 1 << 62
+			for range 5 { // other work on the machine slows some runs down
+				began := cpuTime(t)
+				p.Match(text)
+				fastest = min(fastest, cpuTime(t)-began)
+			}
+			if fastest > 10*time.Millisecond {
+				t.Errorf("%.40s: %v", pattern, fastest)
+			}
+		}
+	}
+}
+
 func cpuTime(t *testing.T) time.Duration {
 	t.Helper()
 	var u syscall.Rusage
