@@ -107,6 +107,7 @@ models = ["*"]
 	defer g.Kill()
 
 	// send posts a body with a header, to the main listener where the path is not absolute.
+	session := "" // of the MCP endpoint
 	send := func(path, credential, body string, header ...string) []byte {
 		t.Helper()
 		url := path
@@ -125,6 +126,10 @@ models = ["*"]
 		if credential != "" {
 			req.Header.Set("Authorization", credential)
 		}
+		if session != "" {
+			req.Header.Set("Mcp-Session-Id", session)
+			req.Header.Set("Mcp-Protocol-Version", "2025-06-18")
+		}
 		for i := 0; i < len(header); i += 2 {
 			req.Header.Set(header[i], header[i+1])
 		}
@@ -134,6 +139,9 @@ models = ["*"]
 		}
 		defer resp.Body.Close()
 		reply, _ := io.ReadAll(resp.Body)
+		if session == "" {
+			session = resp.Header.Get("Mcp-Session-Id")
+		}
 		return reply
 	}
 	call := func(name, args string) string {
@@ -143,6 +151,7 @@ models = ["*"]
 	raw, mcp := "/api/mcp-gateway/up/rpc", "/mcp"
 	initialize := `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`
 	send(mcp, good, initialize)
+	send(mcp, good, `{"jsonrpc":"2.0","method":"notifications/initialized"}`)
 	for _, mode := range []string{"text", "short", "error", "broken", "fails"} {
 		reply := send(raw, good, call("read", fmt.Sprintf(`{"mode":%q,"secret":%q}`, mode, c.add("argument-"+mode))), "X-Custom", c.add("header"))
 		if mode == "short" && !bytes.Contains(reply, []byte(results["short"])) {
