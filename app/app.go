@@ -246,10 +246,11 @@ func (a *App) build(ctx context.Context, singleClient bool) error {
 
 	// Tokens for servers that require OAuth.
 	var err error
-	if a.oauth, err = oauth.New(oauth.Deps{Base: a.transport, Store: storage.Store, Secret: storage.Root, OldSecrets: storage.OldRoots}); err != nil {
+	if a.oauth, err = oauth.New(oauth.Deps{Base: a.transport, Store: storage.Store, Secret: storage.Root, OldSecrets: storage.OldRoots, Grants: storage.grants()}); err != nil {
 		return err
 	}
 	a.onRelease(func() error { a.oauth.Close(); return nil })
+	a.oauth.SetIdentify(a.identifyBrowser)
 
 	// What was approved of the servers' tools.
 	if err := a.newPins(); err != nil {
@@ -266,7 +267,7 @@ func (a *App) build(ctx context.Context, singleClient bool) error {
 		saveFacts = nil // a probe tells servers of clients that there are not
 	}
 	a.hub, err = hub.New(a.hubSettings(a.cfg), hub.Deps{
-		Transport: a.oauth, Recall: storage.Recall, Meter: a.metrics, Secret: storage.Root, OldSecrets: storage.OldRoots, Env: a.opts.Env,
+		Transport: a.oauth, Exchange: a.oauth.EnsureExchanged, Recall: storage.Recall, Meter: a.metrics, Secret: storage.Root, OldSecrets: storage.OldRoots, Env: a.opts.Env,
 		Budget: a.budget, Pins: a.pins, SingleClient: singleClient, Builtins: builtins, Version: a.opts.Version, MayRead: a.mayRead,
 		LoadFacts: storage.loadFacts, SaveFacts: saveFacts,
 		Legacy: legacy.New, // the revisions up to 2025-11-25: without this line and its package, only the modern protocol is served
@@ -282,6 +283,7 @@ func (a *App) build(ctx context.Context, singleClient bool) error {
 	masker := masking.New(storage.Recall, time.Now)
 	storage.Keys.OnForget(func(tenant string) {
 		a.metrics.ForgetTenant(tenant)
+		a.oauth.ForgetTenant(tenant)
 		masker.ForgetEdits()
 	})
 	a.chat = chat.New(a.chatSettings(a.cfg), chat.Deps{

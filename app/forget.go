@@ -6,6 +6,7 @@ import (
 
 	"github.com/ctxgate/ctxgate/config"
 	"github.com/ctxgate/ctxgate/keyring"
+	"github.com/ctxgate/ctxgate/oauth"
 )
 
 // ForgetTenant makes all that is stored for a tenant unreadable, in every process that uses the store, and removes
@@ -18,6 +19,9 @@ func ForgetTenant(ctx context.Context, cfg config.Config, tenant string, onForge
 	}
 	defer func() { err = errors.Join(err, storage.Close()) }()
 	forgotten, err = storage.Keys.Forget(ctx, tenant)
+	if err == nil {
+		err = oauth.DropOldGrants(ctx, storage.Store, tenant)
+	}
 	if onForget != nil {
 		onForget(forgotten, err)
 	}

@@ -70,8 +70,8 @@ func (a *App) newMainHandler(cfg config.Config) http.Handler {
 	mcpEndpoints := front.Wrap(mux, front.Chain(a.gate, guard, limits, a.budget, hub.WriteError, hub.ReadsTokenFromBody)...)
 	llmEndpoints := a.chat.Handler(guard)
 
-	// These need no credentials: health reveals no more than an open port does, and a browser that comes
-	// back from an authorization server has only its state parameter.
+	// These need no credentials: health reveals no more than an open port does, and a browser that begins an
+	// authorization, or comes back from the authorization server, has only what its address says and a cookie.
 	public := []front.Middleware{front.RequestID, front.AccessLog, guard.Protect(hub.WriteError)}
 	healthz := front.Wrap(http.HandlerFunc(front.Healthz), public...)
 	readyz := front.Wrap(a.ready.Readyz(func(ctx context.Context) error {
@@ -79,6 +79,7 @@ func (a *App) newMainHandler(cfg config.Config) http.Handler {
 		return err
 	}), public...)
 	callback := front.Wrap(http.HandlerFunc(a.oauth.HandleCallback), public...)
+	startPage := front.Wrap(http.HandlerFunc(a.oauth.HandleStart), public...)
 
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.Method + " " + r.URL.Path {
@@ -88,6 +89,8 @@ func (a *App) newMainHandler(cfg config.Config) http.Handler {
 			readyz.ServeHTTP(w, r)
 		case "GET " + oauth.CallbackPath:
 			callback.ServeHTTP(w, r)
+		case "GET " + oauth.StartPath, "POST " + oauth.StartPath:
+			startPage.ServeHTTP(w, r)
 		default:
 			if _, pattern := mux.Handler(r); pattern == "/" && a.chat.Serves(r) { // no provider takes a path of the MCP endpoints
 				llmEndpoints.ServeHTTP(w, r)
@@ -96,6 +99,21 @@ func (a *App) newMainHandler(cfg config.Config) http.Handler {
 			mcpEndpoints.ServeHTTP(w, r)
 		}
 	})
+}
+
+// identifyBrowser says whose request a browser's is, if it carries a credential.
+func (a *App) identifyBrowser(r *http.Request) (oauth.Principal, bool) {
+	a.mu.Lock()
+	g := a.gate
+	a.mu.Unlock()
+	if !g.IsRequired() {
+		return oauth.Principal{}, false
+	}
+	c, err := g.Authenticate(r)
+	if err != nil {
+		return oauth.Principal{}, false
+	}
+	return oauth.Principal{Tenant: c.Tenant(), Issuer: c.Issuer(), Subject: c.Subject()}, true
 }
 
 // openAdmin opens the operator's listener.

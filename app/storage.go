@@ -18,6 +18,7 @@ import (
 	"github.com/ctxgate/ctxgate/config"
 	"github.com/ctxgate/ctxgate/internal/secret"
 	"github.com/ctxgate/ctxgate/keyring"
+	"github.com/ctxgate/ctxgate/oauth"
 	"github.com/ctxgate/ctxgate/recall"
 	"github.com/ctxgate/ctxgate/state"
 	"github.com/ctxgate/ctxgate/state/memory"
@@ -35,6 +36,18 @@ type Storage struct {
 
 // Close closes the store.
 func (s *Storage) Close() error { return s.Store.Close() }
+
+// grants are the OAuth tokens of tenants and callers, which become unreadable when their tenant is forgotten.
+func (s *Storage) grants() oauth.Grants {
+	return oauth.Grants{
+		Get: s.Keys.GetValue,
+		Put: func(ctx context.Context, tenant, name string, value []byte) error {
+			return s.Keys.PutValue(ctx, tenant, keyring.Value{Name: name, Data: value})
+		},
+		Touch: s.Keys.TouchValue,
+		Drop:  s.Keys.DropValue,
+	}
+}
 
 // What was found out about servers is kept for factsTTL, so that what a newer version of a server does is found out again.
 const (

@@ -110,6 +110,9 @@ func (l *Loaded) ResolveSecrets(env Env) Problems {
 	for i, s := range l.Upstream.Servers {
 		if s.Disabled { // its references may be what is missing
 			l.Upstream.Servers[i].Env, l.Upstream.Servers[i].Headers = nil, nil
+			for j := range s.CredentialsFor {
+				s.CredentialsFor[j].Env, s.CredentialsFor[j].Headers = nil, nil
+			}
 		}
 	}
 	problems := l.File.Locate(append(ResolveSecrets(&l.Config, env.Lookup), l.resolveCommands(env)...))

@@ -53,8 +53,14 @@ func (l *Loaded) expandPaths(env Env) {
 				s.Command[j] = expandArgument(arg, home)
 			}
 		}
-		for name, value := range s.Env {
-			s.Env[name] = value.EditStart(func(text string) string { return expandHome(text, home) })
+		expand := func(env map[string]secret.Text) {
+			for name, value := range env {
+				env[name] = value.EditStart(func(text string) string { return expandHome(text, home) })
+			}
+		}
+		expand(s.Env)
+		for _, r := range s.CredentialsFor {
+			expand(r.Env)
 		}
 	}
 	eachSecret(reflect.ValueOf(&l.Config).Elem(), "", visitor{

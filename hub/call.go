@@ -19,6 +19,7 @@ import (
 // call carries one request to its server and the reply back. This is the path that the gateway exists
 // for; read it first.
 func (h *Hub) call(ctx context.Context, req *Request) (out Reply, err error) {
+	req.takeAuthorizeState()
 	if req.Method == mcp.ToolsCall && req.Name == recoverTool && !req.Plan.builtins[req.Server].hasTool(recoverTool) {
 		return h.recoverText(ctx, req)
 	}
@@ -49,17 +50,24 @@ func (h *Hub) call(ctx context.Context, req *Request) (out Reply, err error) {
 	caller := req.UpstreamCaller()
 	caller.Operation = req.Method + " " + to.name
 	began := time.Now()
-	conn, release, err := to.remote.Acquire(ctx, caller)
+	conn, release, err := h.acquireFor(ctx, req, to, caller)
 	if err != nil {
-		return Reply{}, req.redactError(explainFailure(to.remote, began, err))
+		return h.failCall(req, to, began, err)
+	}
+	if h.isAuthorizeTool(req, to) {
+		defer release()
+		return h.answerAuthorize(ctx, req, to, conn)
 	}
 	if out, made, err := h.legacy.Call(ctx, req, to, conn, release); made {
-		return out, req.redactError(explainFailure(to.remote, began, err))
+		if err != nil {
+			return h.failCall(req, to, began, err)
+		}
+		return out, nil
 	}
 	defer release()
 	m, err := h.CallUpstream(ctx, req, to, conn)
 	if err != nil {
-		return Reply{}, req.redactError(explainFailure(to.remote, began, err))
+		return h.failCall(req, to, began, err)
 	}
 	return h.FinishCall(ctx, req, to, m)
 }

@@ -65,7 +65,7 @@ func WriteError(w http.ResponseWriter, r *http.Request, err error) {
 // writeGatewayError answers a failure at the gateway for single messages.
 func writeGatewayError(w http.ResponseWriter, r *http.Request, id rpc.ID, err error) {
 	kind := fault.KindOf(err)
-	front.AddLogAttrs(r.Context(), slog.Int("code", gatewayCode(kind)), slog.String("fault", kind.String()), slog.String("error", err.Error()))
+	front.AddLogAttrs(r.Context(), slog.Int("code", gatewayCode(kind)), slog.String("fault", kind.String()), slog.String("error", logText(err)))
 	writeErrorBody(w, front.HTTPStatus(kind), id, err)
 }
 
@@ -102,7 +102,7 @@ func noteFault(ctx context.Context, err error) {
 	if errors.As(err, &p) {
 		code = p.code
 	}
-	front.AddLogAttrs(ctx, slog.Int("code", code), slog.String("fault", fault.KindOf(err).String()), slog.String("error", fault.Clip(err.Error())))
+	front.AddLogAttrs(ctx, slog.Int("code", code), slog.String("fault", fault.KindOf(err).String()), slog.String("error", fault.Clip(logText(err))))
 }
 
 // mcpCode is the JSON-RPC code of a failure at the MCP endpoint. There -32001 to -32003 have other meanings; a server

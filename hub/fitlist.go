@@ -234,10 +234,11 @@ func (h *Hub) findListed(ctx context.Context, req *Request, k catalog.Kind, show
 	if e, ok := h.catalog.Find(caller, k, shown); ok || k != catalog.Tools || !catalog.LooksShortened(shown) {
 		return e, ok
 	}
-	for _, c := range []*catalog.Catalog{h.catalog.Now(caller), h.catalog.Plain()} {
-		if e, ok := c.FindShortened(shown); ok {
-			return e, true
-		}
+	if e, ok := h.catalog.Now(caller).FindShortened(shown); ok {
+		return e, true
+	}
+	if e, ok := h.catalog.Plain().FindShortened(shown); ok && !h.catalog.IsOfOthers(caller, e) {
+		return e, true
 	}
 	return h.catalog.Wait(ctx, caller, &req.Plan.Layout).FindShortened(shown) // it may be of a server that is still starting
 }

@@ -30,9 +30,11 @@ import (
 	"github.com/ctxgate/ctxgate/fault"
 	"github.com/ctxgate/ctxgate/hub/catalog"
 	"github.com/ctxgate/ctxgate/internal/membudget"
+	"github.com/ctxgate/ctxgate/internal/secret"
 	"github.com/ctxgate/ctxgate/jsonscan"
 	"github.com/ctxgate/ctxgate/mcp"
 	"github.com/ctxgate/ctxgate/meter"
+	"github.com/ctxgate/ctxgate/oauth"
 	"github.com/ctxgate/ctxgate/pins"
 	"github.com/ctxgate/ctxgate/recall"
 	"github.com/ctxgate/ctxgate/rpc"
@@ -57,6 +59,7 @@ type Hub struct {
 	watchers      watchers
 	stdioCount    atomic.Int64 // connections of ServeStdio so far
 	clients       clientList
+	completions   completions
 
 	closing  chan struct{}
 	once     sync.Once      // closes closing
@@ -75,6 +78,7 @@ type singleClient struct {
 // Deps is what a Hub needs.
 type Deps struct {
 	Transport    http.RoundTripper
+	Exchange     func(ctx context.Context, s *oauth.Server, token secret.Text) error // as upstream.Deps has it
 	Recall       *recall.Recall
 	Meter        *meter.Meter
 	Budget       *membudget.Budget
@@ -223,7 +227,7 @@ func (h *Hub) ResourceUpdated(l *upstream.ManagedConn, note rpc.Message) {
 // that it wants, so only legacy clients get it.
 func (h *Hub) Notified(l *upstream.ManagedConn, note rpc.Message) {
 	if l.IsShared() {
-		h.legacy.ServerNotification(l.ServerID(), note)
+		h.legacy.ServerNotification(l, note)
 	}
 }
 

@@ -46,7 +46,7 @@ type Legacy interface {
 	ListChanged(class *catalog.Class, k catalog.Kind)
 
 	// ServerNotification takes a notification that belongs to no call.
-	ServerNotification(server string, note rpc.Message)
+	ServerNotification(from *upstream.ManagedConn, note rpc.Message)
 
 	// Sweep ends what has been idle for too long. It is called regularly.
 	Sweep(now time.Time)
@@ -112,7 +112,7 @@ func (l noLegacy) Resume(context.Context, *Request) (Reply, bool, error) { retur
 func (l noLegacy) Versions() []string                                    { return nil }
 func (l noLegacy) Methods() map[string]Method                            { return nil }
 func (l noLegacy) ListChanged(*catalog.Class, catalog.Kind)              {}
-func (l noLegacy) ServerNotification(string, rpc.Message)                {}
+func (l noLegacy) ServerNotification(*upstream.ManagedConn, rpc.Message) {}
 func (l noLegacy) Sweep(time.Time)                                       {}
 func (l noLegacy) Close()                                                {}
 func (l noLegacy) OpenStdio(Sender, string) StdioSession                 { return l }

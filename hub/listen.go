@@ -217,7 +217,7 @@ func (h *Hub) notifyListChanged(class *catalog.Class, k catalog.Kind) {
 	all := slices.Collect(maps.Keys(h.listenStreams.all))
 	h.listenStreams.mu.Unlock()
 	for _, l := range all {
-		if l.flags[listChangedFlags[k]] && class.Includes(l.req.Client) && l.lists.Update(k, h.VisibleTo(l.req.Caller, h.catalog.Current(class, l.req.Server))) {
+		if l.flags[listChangedFlags[k]] && h.catalog.IsOf(class, l.req.UpstreamCaller()) && l.lists.Update(k, h.VisibleTo(l.req.Caller, h.catalog.Current(class, l.req.Server))) {
 			msg := []byte(`{"jsonrpc":"2.0","method":"` + k.ChangedMethod() + `","params":{"_meta":{"` + mcp.MetaSubscriptionID + `":`)
 			m, _ := NewMessage(nil, append(append(msg, l.req.ID.Raw()...), `}}}`...)) // small, and not counted
 			l.sendAcked(m)

@@ -133,13 +133,15 @@ const instructionsWait = 2 * time.Second
 func (h *Hub) Instructions(ctx context.Context, req *Request) string {
 	ctx, cancel := context.WithTimeout(ctx, instructionsWait)
 	defer cancel()
-	h.catalog.Wait(ctx, req.UpstreamCaller(), &req.Plan.Layout)
+	caller := req.UpstreamCaller()
+	h.catalog.Wait(ctx, caller, &req.Plan.Layout)
 	var found []serverInstructions
 	for _, r := range req.Plan.Servers {
-		if r.SharedConn() == nil || req.Server != "" && r.ID() != req.Server || !req.mayUse(r.ID()) {
+		conn := r.SharedConnOf(caller)
+		if conn == nil || req.Server != "" && r.ID() != req.Server || !req.mayUse(r.ID()) {
 			continue
 		}
-		text := h.instructionsOf(ctx, r)
+		text := h.instructionsOf(ctx, r, conn)
 		if text == "" {
 			continue
 		}

@@ -19,8 +19,8 @@ import (
 
 // instructionsOf returns what a server says about itself, as it may be sent. Of a server that is down, it is what it said
 // before.
-func (h *Hub) instructionsOf(ctx context.Context, r *upstream.Server) string {
-	text := r.SharedConn().LastHandshake().Instructions
+func (h *Hub) instructionsOf(ctx context.Context, r *upstream.Server, conn *upstream.ManagedConn) string {
+	text := conn.LastHandshake().Instructions // of a server that is down, what it said before
 	if h.deps.Pins == nil || text == "" {
 		return text
 	}

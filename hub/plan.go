@@ -15,7 +15,6 @@ import (
 	"github.com/ctxgate/ctxgate/pins"
 	"github.com/ctxgate/ctxgate/recall"
 	"github.com/ctxgate/ctxgate/upstream"
-	"github.com/ctxgate/ctxgate/upstream/wire"
 )
 
 // Settings is the part of the configuration that a hub needs.
@@ -32,9 +31,8 @@ type Plan struct {
 	catalog.Layout
 	rules    rules
 	routes   []notificationRoute
-	raw      map[string]*wire.RPCClient // servers of plain JSON-RPC, for messages that are relayed as they came
-	builtins map[string]*builtin        // by id
-	users    atomic.Int64               // requests that are being served under it
+	builtins map[string]*builtin // by id
+	users    atomic.Int64        // requests that are being served under it
 }
 
 // notificationRoute is a kind of notification and the servers that get it.
@@ -48,7 +46,7 @@ func (h *Hub) newPlan(s Settings, old *Plan) *Plan {
 	if s.Gate == nil {
 		s.Gate = gate.New(gate.Deps{})
 	}
-	p := &Plan{Settings: s, rules: compile(s.Hub), raw: map[string]*wire.RPCClient{}, builtins: map[string]*builtin{}}
+	p := &Plan{Settings: s, rules: compile(s.Hub), builtins: map[string]*builtin{}}
 	p.Layout = catalog.Layout{
 		ByID: map[string]*upstream.Server{}, Prefix: map[string]string{}, Naming: s.Hub.Naming,
 		GatewayTool:       catalog.Item{Name: recoverTool, Raw: recoverItemFor(s.Hub.Masking.Markers)},
@@ -82,6 +80,7 @@ func (h *Hub) newPlan(s Settings, old *Plan) *Plan {
 					p := h.plan.Load()
 					return p.Hub.MaxDepth, p.rules.minChars
 				},
+				Exchange:     h.deps.Exchange,
 				CountFailure: func(error) { h.meter.CountRestart(entry.ID) }, Installs: h.installs,
 				KnownFacts: h.loadFacts(entry), Learned: h.serverLearned,
 			})
@@ -89,9 +88,6 @@ func (h *Hub) newPlan(s Settings, old *Plan) *Plan {
 		p.Servers = append(p.Servers, r)
 		p.ByID[entry.ID] = r
 		p.Prefix[entry.ID] = cmp.Or(entry.Prefix, s.Hub.Naming.Prefix)
-		if entry.RPC != "" {
-			p.raw[entry.ID] = upstream.NewRPCClient(entry, s.Upstream, h.deps.Transport)
-		}
 	}
 	p.addBuiltins(h.deps)
 	return p
@@ -210,7 +206,7 @@ func (p *Plan) withStandIns(standIns map[*upstream.Server]*upstream.Server) *Pla
 	if len(standIns) == 0 {
 		return p
 	}
-	q := &Plan{Settings: p.Settings, Layout: p.Layout, rules: p.rules, routes: p.routes, raw: p.raw, builtins: p.builtins}
+	q := &Plan{Settings: p.Settings, Layout: p.Layout, rules: p.rules, routes: p.routes, builtins: p.builtins}
 	q.Servers, q.ByID = slices.Clone(p.Servers), map[string]*upstream.Server{}
 	for i, r := range q.Servers {
 		if old := standIns[r]; old != nil {

@@ -68,6 +68,9 @@ func (h *Hub) Probe(ctx context.Context, watch ProbeWatcher) (conflicts []string
 
 // probeServer waits for one server and its lists.
 func (h *Hub) probeServer(ctx context.Context, r *upstream.Server) ProbeResult {
+	if r.IsPerCaller() {
+		return ProbeResult{Server: r.ID(), Summary: "not connected: it is called with the credentials of each caller"}
+	}
 	conn, err := r.SharedConn().AwaitStart(ctx)
 	if err != nil {
 		status := r.Status()

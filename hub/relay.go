@@ -33,7 +33,7 @@ func (h *Hub) serveRPC(w http.ResponseWriter, r *http.Request) {
 		err = h.relayMessage(w, r, req)
 	}
 	if err != nil {
-		writeGatewayError(w, r, req.ID, err)
+		writeGatewayError(w, r, req.ID, withAddress(err))
 	}
 }
 
@@ -136,13 +136,21 @@ func (h *Hub) relayMessage(w http.ResponseWriter, r *http.Request, req *Request)
 // notifyRaw forwards a notification. Where the gateway has an MCP connection to the server, notifications about that
 // connection are not forwarded.
 func (h *Hub) notifyRaw(ctx context.Context, req *Request, remote *upstream.Server) error {
-	if raw := req.Plan.raw[remote.ID()]; raw != nil {
+	caller := req.UpstreamCaller()
+	if raw, err := remote.RPCClientOf(ctx, caller); err != nil {
+		return err
+	} else if raw != nil {
 		return raw.Notify(ctx, req.withoutOurs(nil))
 	}
 	if strings.HasPrefix(req.Method, mcp.NotifyInitialized) || req.Method == mcp.NotifyCancelled {
 		return nil
 	}
-	return remote.SharedConn().Notify(req.Method, req.Params.With([]jsonscan.Change{{Key: "proxy"}}, nil))
+	conn, release, err := remote.AcquireShared(ctx, caller)
+	if err != nil {
+		return err
+	}
+	defer release()
+	return conn.Notify(req.Method, req.Params.With([]jsonscan.Change{{Key: "proxy"}}, nil))
 }
 
 // withoutOurs returns the message as it came, without what is for the gateway alone: the token (A8), and what the
@@ -162,7 +170,10 @@ func (r *Request) withoutOurs(changes []jsonscan.Change) []byte {
 func (h *Hub) callRaw(
 	ctx context.Context, req *Request, remote *upstream.Server, policy recall.Policy, changes []jsonscan.Change,
 ) (rpc.Reply, error) {
-	raw := req.Plan.raw[remote.ID()]
+	raw, err := remote.RPCClientOf(ctx, req.UpstreamCaller())
+	if err != nil {
+		return rpc.Reply{}, err
+	}
 	if raw == nil {
 		return h.callConnected(ctx, req, remote, changes)
 	}
@@ -186,10 +197,11 @@ func (h *Hub) callRaw(
 func (h *Hub) callConnected(
 	ctx context.Context, req *Request, remote *upstream.Server, changes []jsonscan.Change,
 ) (rpc.Reply, error) {
-	conn := remote.SharedConn()
-	if conn == nil {
-		return rpc.Reply{}, fault.New(fault.Unavailable, "the server is not started")
+	conn, release, err := remote.AcquireShared(ctx, req.UpstreamCaller())
+	if err != nil {
+		return rpc.Reply{}, err
 	}
+	defer release()
 	switch req.Method {
 	case mcp.Ping:
 		return gatewayReply(req, []byte("{}")), nil

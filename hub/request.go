@@ -12,6 +12,7 @@ import (
 	"github.com/ctxgate/ctxgate/front"
 	"github.com/ctxgate/ctxgate/jsonscan"
 	"github.com/ctxgate/ctxgate/mcp"
+	"github.com/ctxgate/ctxgate/oauth"
 	"github.com/ctxgate/ctxgate/redact"
 	"github.com/ctxgate/ctxgate/rpc"
 	"github.com/ctxgate/ctxgate/upstream"
@@ -38,6 +39,8 @@ type Request struct {
 	Session   Session // of a legacy client; nil for a modern one
 	Peer      *CallPeer
 
+	hasAuthorizeState bool // it is made again after the client was asked to authorize a server
+
 	clientKey   string          // as CallerKey, but the same for all connections; "" where CallerKey is
 	conn        string          // no two connections have the same; "" on the stdio of a single client
 	connCtx     context.Context //nolint:containedctx // ends with the connection; nil where that is not known
@@ -58,11 +61,21 @@ func NewHTTPRequest(r *http.Request, p *Plan, caller auth.Caller) *Request {
 // UpstreamCaller returns the client as upstream tells clients apart. A modern request identifies its client only by
 // the caller, the address and the client's own name, which several clients may share.
 func (r *Request) UpstreamCaller() upstream.Caller {
-	caller := upstream.Caller{Client: r.Client, Subject: cmp.Or(r.clientKey, r.CallerKey) + "\x00" + string(r.Client.Info), ConnID: r.conn, ConnContext: r.connCtx, QuotaKey: r.CallerKey}
+	caller := UpstreamCallerOf(r.Caller, r.Client)
+	caller.Subject = cmp.Or(r.clientKey, r.CallerKey) + "\x00" + string(r.Client.Info)
+	caller.ConnID, caller.ConnContext, caller.QuotaKey = r.conn, r.connCtx, r.CallerKey
 	if r.Session != nil {
 		caller.SessionID, caller.SessionPeer = r.Session.Name(), r.Session.Owner()
 	}
 	return caller
+}
+
+// UpstreamCallerOf returns a caller with a client of its own, as far as the credentials that servers see depend on it.
+func UpstreamCallerOf(c auth.Caller, client mcp.Client) upstream.Caller {
+	return upstream.Caller{
+		Client: client, AccessToken: c.AccessToken(),
+		Principal: oauth.Principal{Tenant: c.Tenant(), Issuer: c.Issuer(), Subject: c.Subject()},
+	}
 }
 
 // LimitClient bounds what a client says of itself. Info that is too long is dropped; capabilities are not, as

@@ -96,7 +96,7 @@ func (h *Hub) routeName(ctx context.Context, req *Request, k catalog.Kind, shown
 			t = req.Plan.targetOf(hold.Server, hold.Tool)
 		}
 	}
-	isHidden := k == catalog.Tools && t.remote != nil && !t.remote.Config().OffersTool(t.name)
+	isHidden := k == catalog.Tools && t.remote != nil && !t.remote.Config().OffersTool(t.name) && !(t.name == catalog.AuthorizeTool && t.remote.IsPerCaller())
 	if isHidden || t.remote == nil && (t.builtin == nil || k != catalog.Tools) {
 		return Target{}, h.unknownItem(req, k.Noun(), shown)
 	}
@@ -147,6 +147,7 @@ func (h *Hub) routeURI(ctx context.Context, req *Request, shown string) (Target,
 	t, ok := h.findResource(req, h.catalog.Now(caller), shown)
 	if !ok {
 		t, ok = h.findResource(req, h.catalog.Plain(), shown)
+		ok = ok && !t.remote.HasOwnCredential(caller) // what the server has for others says nothing
 	}
 	if !ok {
 		t, ok = h.findResource(req, h.catalog.Wait(ctx, caller, &req.Plan.Layout), shown)
@@ -190,7 +191,7 @@ func (h *Hub) findResource(req *Request, c *catalog.Catalog, shown string) (Targ
 	}
 	var found []*upstream.Server
 	for _, r := range req.Plan.Servers {
-		if l := r.SharedConn(); l != nil && req.Plan.Prefix[r.ID()] != "always" {
+		if l := r.SharedConnOf(req.UpstreamCaller()); l != nil && req.Plan.Prefix[r.ID()] != "always" {
 			if hello, up := l.Handshake(); up && hello.HasCapability("resources") {
 				found = append(found, r)
 			}

@@ -11,6 +11,7 @@ import (
 	"github.com/ctxgate/ctxgate/access"
 	"github.com/ctxgate/ctxgate/auth"
 	"github.com/ctxgate/ctxgate/gate"
+	"github.com/ctxgate/ctxgate/internal/secret"
 	"github.com/ctxgate/ctxgate/jsonscan"
 	"github.com/ctxgate/ctxgate/mcp"
 	"github.com/ctxgate/ctxgate/rpc"
@@ -106,6 +107,7 @@ func (h *Hub) Watch(ctx context.Context, req *Request, shown string, notify func
 		return nil, err
 	}
 	defer release()
+	caller.AccessToken = secret.Text{} // it is for this request alone
 	w := &watcher{caller: caller, notify: notify, owner: req.Caller, target: t}
 	h.watchers.place(w, watched{conn, to.name})
 	if err := conn.Subscribe(ctx, to.name); err != nil {

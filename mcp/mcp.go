@@ -116,12 +116,14 @@ const (
 
 // The error codes that the protocol defines.
 const (
-	CodeMethodNotFound     = -32601
-	CodeInvalidParams      = -32602
-	CodeResourceNotFound   = -32002 // until 2025-11-25; since then CodeInvalidParams
-	CodeHeaderMismatch     = -32020
-	CodeMissingCapability  = -32021
-	CodeUnsupportedVersion = -32022
+	CodeMethodNotFound = -32601
+	CodeInvalidParams  = -32602
+
+	CodeURLElicitationRequired = -32042 // of 2025-11-25: the user has to open an address first
+	CodeResourceNotFound       = -32002 // until 2025-11-25; since then CodeInvalidParams
+	CodeHeaderMismatch         = -32020
+	CodeMissingCapability      = -32021
+	CodeUnsupportedVersion     = -32022
 )
 
 // The headers.

@@ -2,10 +2,12 @@ package oauth
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"net"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"strings"
 	"sync"
 	"time"
@@ -23,9 +25,15 @@ const (
 
 // authRequest is an authorization request whose browser is expected back.
 type authRequest struct {
-	server string
-	state  string
-	result chan callbackResult // holds one: an address works once
+	server  *Server
+	state   string
+	address *url.URL            // of the authorization server
+	result  chan callbackResult // holds one: an address works once
+
+	// Of a request that a caller begins: the id of its page, and the cookie of the browser that has begun it, which alone can
+	// come back; "" before. The Transport's lock guards the cookie.
+	startID string
+	cookie  string
 
 	once  sync.Once
 	ended chan struct{}
@@ -47,11 +55,15 @@ func (r *authRequest) recordOutcome(err error) {
 }
 
 // expectCallback registers the state of an address. The SDK made it; it cannot be guessed.
-func (t *Transport) expectCallback(server, state string) *authRequest {
-	r := &authRequest{server: server, state: state, result: make(chan callbackResult, 1), ended: make(chan struct{})}
+func (t *Transport) expectCallback(server *Server, state string, address *url.URL) *authRequest {
+	r := &authRequest{server: server, state: state, address: address, result: make(chan callbackResult, 1), ended: make(chan struct{})}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.authRequests[state] = r
+	if server.principal.isCaller() {
+		r.startID = rand.Text()
+		t.startPages[r.startID] = r
+	}
 	return r
 }
 
@@ -59,18 +71,24 @@ func (t *Transport) forgetAuthRequest(r *authRequest) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.authRequests, r.state)
+	delete(t.startPages, r.startID)
 }
 
-// claimAuthRequest finds and removes the request of a state: it can be claimed once.
-func (t *Transport) claimAuthRequest(state string) *authRequest {
+// claimAuthRequest finds and removes the request of a state: it can be claimed once and, if a caller began it, only by the
+// browser in which that was. Any other browser changes nothing.
+func (t *Transport) claimAuthRequest(state string, browser *http.Request) *authRequest {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	r := t.authRequests[state]
+	if r == nil || r.startID != "" && !r.hasBegunIn(browser) {
+		return nil
+	}
 	delete(t.authRequests, state)
 	return r
 }
 
-// HandleCallback serves the redirect URI. It needs no credentials: the state is one. The page repeats
+// HandleCallback serves the redirect URI. It needs no credentials: the state is one and, where a caller authorizes, the
+// cookie of the page that began it is another. The page repeats
 // nothing of the request.
 func (t *Transport) HandleCallback(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
@@ -80,9 +98,10 @@ func (t *Transport) HandleCallback(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	request := t.claimAuthRequest(query.Get("state"))
+	request := t.claimAuthRequest(query.Get("state"), r)
 	if request == nil {
-		writePage(w, http.StatusBadRequest, "No authorization waits for this answer: it came too late, or twice. The gateway's log has the address to open now.")
+		writePage(w, http.StatusBadRequest, "No authorization waits for this answer: it came too late, or twice, or from another browser than the one that began it. "+
+			"The next call that needs it, or the gateway's log, has the address to open now.")
 		return
 	}
 	result := callbackResult{refusal: query.Get("error")}
@@ -106,10 +125,10 @@ func (t *Transport) HandleCallback(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if request.err != nil {
-		writePage(w, http.StatusForbidden, fmt.Sprintf("ctxgate may not use server %q: its log says why. You can close this window.", request.server))
+		writePage(w, http.StatusForbidden, fmt.Sprintf("ctxgate may not use %s: its log says why. You can close this window.", request.server.nameForPeople()))
 		return
 	}
-	writePage(w, http.StatusOK, fmt.Sprintf("ctxgate may use server %q now. You can close this window.", request.server))
+	writePage(w, http.StatusOK, fmt.Sprintf("ctxgate may use %s now. You can close this window.", request.server.nameForPeople()))
 }
 
 // writePage answers in plain text, so that nothing in it can run as script.
@@ -158,6 +177,7 @@ func (t *Transport) ensureRedirectURL() (string, error) {
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+CallbackPath, t.HandleCallback)
+	mux.HandleFunc(StartPath, t.HandleStart)
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: maxOutcomeWait, IdleTimeout: maxOutcomeWait, MaxHeaderBytes: 4 * maxParamLength}
 	t.ownListener, t.redirectURL = server, "http://"+l.Addr().String()+CallbackPath
 	t.work.Go(func() { _ = server.Serve(l) }) // ends with Close

@@ -86,7 +86,9 @@ type Server struct {
 	id, url      string
 	confidential bool // a token cannot be read on the way
 	cfg          Config
-	key          string // names the stored token: another client or URL has another token
+	key          string    // names the stored token: another client or URL has another token
+	principal    Principal // whose token is sent
+	exchange     *Exchange // how that is obtained from the caller's own; nil to ask a user
 }
 
 // NewServer takes a valid configuration with resolved secrets.
@@ -95,5 +97,36 @@ func NewServer(id, url string, cfg Config) *Server {
 	for _, part := range []string{url, cfg.ClientID, cfg.ClientSecret.Reveal(), cfg.Issuer, cfg.ClientMetadataURL, strings.Join(cfg.Scopes, " ")} {
 		fmt.Fprintf(sum, "%d:%s", len(part), part)
 	}
-	return &Server{id: id, url: url, confidential: isConfidential(url), cfg: cfg, key: id + "/" + hex.EncodeToString(sum.Sum(nil)[:16])}
+	return &Server{
+		id: id, url: url, confidential: isConfidential(url), cfg: cfg, key: id + "/" + hex.EncodeToString(sum.Sum(nil)[:16]),
+		principal: Principal{Tenant: defaultTenant},
+	}
+}
+
+// For is the server for the requests of one principal, which are sent with its own token.
+func (s *Server) For(p Principal) *Server {
+	own := *s
+	own.principal = p
+	return &own
+}
+
+// WithExchange is the server with tokens that are exchanged for those of its callers.
+func (s *Server) WithExchange(e Exchange) *Server {
+	own := *s
+	own.exchange = &e
+	return &own
+}
+
+// authKey identifies the server and the principal among all.
+func (s *Server) authKey() string { return s.key + "\x00" + s.principal.Key() }
+
+// nameForPeople names the server, and whose token it gets, in messages.
+func (s *Server) nameForPeople() string {
+	switch {
+	case s.principal.isCaller():
+		return fmt.Sprintf("server %q for %q of tenant %q", s.id, s.principal.Subject, s.principal.Tenant)
+	case s.principal.Tenant != defaultTenant:
+		return fmt.Sprintf("server %q for tenant %q", s.id, s.principal.Tenant)
+	}
+	return fmt.Sprintf("server %q", s.id)
 }

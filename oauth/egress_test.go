@@ -145,7 +145,7 @@ func TestErrorsRepeatNoResponse(t *testing.T) {
 func TestCallback(t *testing.T) {
 	captureLog(t, nil)
 	d := newTestTransport(t, newStore(t))
-	v := d.expectCallback("x", "good")
+	v := d.expectCallback(NewServer("x", "http://x", Config{}), "good", nil)
 	v.recordOutcome(nil)
 	for _, step := range []struct {
 		query  string

@@ -33,6 +33,7 @@ type fakeServers struct {
 	lifetime      int    // seconds that tokens last; 0: not stated
 	refresh       bool   // tokens can be refreshed
 	rejectAll     bool   // the server accepts no token
+	keepTokens    bool   // a new token does not revoke the others
 	requiredScope string // of a call
 	scheme        string // of the challenge
 	authEndpoint  string // if it is not the usual one
@@ -144,7 +145,10 @@ func (w *fakeServers) token(rw http.ResponseWriter, r *http.Request) {
 func (w *fakeServers) issue(rw http.ResponseWriter, scope string) {
 	w.counter++
 	token := fmt.Sprintf("SECRET-token-%d", w.counter)
-	w.tokens = []string{token}
+	if !w.keepTokens {
+		w.tokens = nil
+	}
+	w.tokens = append(w.tokens, token)
 	w.scopes[token] = scope
 	more := ""
 	if w.refresh {
@@ -263,7 +267,10 @@ func newTestTransport(t *testing.T, store *state.Store) *Transport {
 	if err != nil {
 		t.Fatal(err)
 	}
-	front := httptest.NewServer(http.HandlerFunc(d.HandleCallback))
+	mux := http.NewServeMux()
+	mux.HandleFunc(CallbackPath, d.HandleCallback)
+	mux.HandleFunc(StartPath, d.HandleStart)
+	front := httptest.NewServer(mux)
 	d.SetRedirectURL(front.Listener.Addr(), "")
 	t.Cleanup(func() {
 		d.Close()

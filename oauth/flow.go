@@ -52,7 +52,7 @@ func (a *serverAuth) authorize(ctx context.Context, want challenge) error {
 		a.requestedScopes[scope] = true
 	}
 	a.mu.Unlock()
-	slog.Info("a server was authorized", "server", a.server.id, "scopes", tok.Scopes)
+	slog.Info("a server was authorized", append(a.server.logAttrs(), "scopes", tok.Scopes)...)
 	a.storeToken(ctx, tok)
 	return nil
 }
@@ -131,7 +131,8 @@ func (a *serverAuth) chooseScopes(discovered []string) []string {
 	return slices.Compact(out)
 }
 
-// awaitCode logs the address for the operator and waits for the browser to come back.
+// awaitCode shows the address and waits for the browser to come back: to the operator, in the log, or to the caller whose
+// authorization it is, in the reply.
 func (a *serverAuth) awaitCode(ctx context.Context, args *auth.AuthorizationArgs) (*auth.AuthorizationResult, error) {
 	a.egress.resetLast() // errors from here on do not come from a response
 	u, err := url.Parse(args.URL)
@@ -143,9 +144,13 @@ func (a *serverAuth) awaitCode(ctx context.Context, args *auth.AuthorizationArgs
 		return nil, errors.New("the authorization address has no state")
 	}
 	a.attempt.resource = query.Get("resource")
-	request := a.transport.expectCallback(a.server.id, query.Get("state"))
+	request := a.transport.expectCallback(a.server, query.Get("state"), u)
 	a.attempt.request = request
-	slog.Warn("open this address to let ctxgate use a server", "server", a.server.id, "address", u.String())
+	if a.server.principal.isCaller() {
+		a.announce(a.transport.startAddress(request))
+	} else {
+		slog.Warn("open this address to let ctxgate use a server", append(a.server.logAttrs(), "address", u.String())...)
+	}
 	select {
 	case result := <-request.result:
 		if result.refusal != "" {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/auth"
@@ -16,10 +17,11 @@ import (
 	"github.com/ctxgate/ctxgate/fault"
 )
 
-// serverAuth is the authorization state of one server.
+// serverAuth is the authorization state of one server, for one principal.
 type serverAuth struct {
 	transport *Transport
 	server    *Server
+	lastUsed  atomic.Int64 // in Unix nanoseconds
 
 	// Used only by the authorization that is under way, of which there is at most one.
 	egress  *egressGuard
@@ -43,9 +45,34 @@ type pending struct {
 	done     chan struct{}
 	err      error
 	deadline time.Time // no request waits longer
+
+	announced chan struct{} // closed when a caller has to open the address
+	address   string
 }
 
-const authorizationFailed = "could not be authorized: see the gateway's log"
+const (
+	authorizationFailed = "could not be authorized: see the gateway's log"
+	callerFailed        = "could not be authorized for you: call again in a minute, or ask the operator of the gateway"
+	callerMustAuthorize = "needs your authorization"
+)
+
+// failureText is what a client is told of a failed authorization.
+func (a *serverAuth) failureText() string {
+	if a.server.principal.isCaller() {
+		return callerFailed
+	}
+	return authorizationFailed
+}
+
+// isBusy reports whether an authorization or a refresh is under way, or was refused a moment ago. It does not wait for the
+// lock, which others hold while they wait for the Transport's.
+func (a *serverAuth) isBusy() bool {
+	if !a.mu.TryLock() {
+		return true
+	}
+	defer a.mu.Unlock()
+	return a.authorizing != nil || a.refreshing != nil || time.Now().Before(a.retryAt)
+}
 
 var errStopping = fault.New(fault.Unavailable, "the gateway is stopping")
 
@@ -151,11 +178,18 @@ func (a *serverAuth) chooseRemedy(ctx context.Context, refused *token, want chal
 	case a.authorizing != nil:
 		return a.authorizing, nil
 	case time.Now().Before(a.retryAt):
-		return nil, notAuthorized(a.server.id, authorizationFailed, &NotAuthorizedError{Cause: a.lastErr})
+		return nil, notAuthorized(a.server.id, a.failureText(), &NotAuthorizedError{Cause: a.lastErr})
 	case refused != nil && refused.fromUser && !refused.accepted && want.status == http.StatusUnauthorized:
 		return nil, a.recordFailure(errors.New("the server rejects the token it was authorized with"))
 	}
-	return a.startPending(&a.authorizing, a.transport.timing.requestWait, func(ctx context.Context) error { return a.authorize(ctx, want) }), nil
+	release, err := a.transport.reserveAuthorization(a.server.principal.Tenant)
+	if err != nil {
+		return nil, err
+	}
+	return a.startPending(&a.authorizing, a.transport.timing.requestWait, func(ctx context.Context) error {
+		defer release()
+		return a.authorize(ctx, want)
+	}), nil
 }
 
 // startRefresh starts a token refresh, or joins the one under way; a.mu is held.
@@ -171,13 +205,13 @@ func (a *serverAuth) recordFailure(cause error) error {
 	t := a.transport.timing
 	a.backoff = min(max(2*a.backoff, t.firstBackoff), t.maxBackoff)
 	a.retryAt, a.lastErr = time.Now().Add(a.backoff), cause
-	slog.Warn("a server could not be authorized; a call after the pause tries again", "server", a.server.id, "error", cause, "pause", a.backoff.String())
-	return notAuthorized(a.server.id, authorizationFailed, &NotAuthorizedError{Cause: cause})
+	slog.Warn("a server could not be authorized; a call after the pause tries again", append(a.server.logAttrs(), "error", cause, "pause", a.backoff.String())...)
+	return notAuthorized(a.server.id, a.failureText(), &NotAuthorizedError{Cause: cause})
 }
 
 // startPending runs work in the background and puts it into slot until it ends; a.mu is held.
 func (a *serverAuth) startPending(slot **pending, wait time.Duration, work func(context.Context) error) *pending {
-	p := &pending{done: make(chan struct{}), deadline: time.Now().Add(wait)}
+	p := &pending{done: make(chan struct{}), announced: make(chan struct{}), deadline: time.Now().Add(wait)}
 	finish := func(err error) {
 		*slot, p.err = nil, err
 		close(p.done)
@@ -199,13 +233,71 @@ func (a *serverAuth) startPending(slot **pending, wait time.Duration, work func(
 func (a *serverAuth) await(ctx context.Context, p *pending) error {
 	limit := time.NewTimer(time.Until(p.deadline))
 	defer limit.Stop()
+	announced := p.announced
+	select {
+	case <-p.done:
+		announced = nil
+	default:
+	}
 	select {
 	case <-p.done:
 		return p.err
+	case <-announced: // it depends on the caller, who has to be told
+		return notAuthorized(a.server.id, callerMustAuthorize,
+			&NotAuthorizedError{Retry: p.done, Address: p.address, Cause: errors.New("the caller has not authorized it yet")})
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-limit.C:
 		return notAuthorized(a.server.id, "waits to be authorized: open the address in the gateway's log",
 			&NotAuthorizedError{Retry: p.done, Cause: errors.New("the address has not been opened yet")})
 	}
+}
+
+// announce tells the requests that wait where a caller has to go.
+func (a *serverAuth) announce(address string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if p := a.authorizing; p != nil {
+		p.address = address
+		close(p.announced)
+	}
+}
+
+// logAttrs says in a log line which server, and whose authorization it is.
+func (s *Server) logAttrs() []any {
+	attrs := []any{"server", s.id}
+	if s.principal.Tenant != defaultTenant {
+		attrs = append(attrs, "tenant", s.principal.Tenant)
+	}
+	if s.principal.isCaller() {
+		attrs = append(attrs, "subject", s.principal.Subject)
+	}
+	return attrs
+}
+
+// Authorizations under way each hold a client registration and a page to open.
+const (
+	maxAuthorizing          = 1024 // of all tenants
+	maxAuthorizingPerTenant = 256
+)
+
+// reserveAuthorization counts an authorization until the returned function is called.
+func (t *Transport) reserveAuthorization(tenant string) (release func(), err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	all := 0
+	for _, n := range t.authorizing {
+		all += n
+	}
+	if all >= maxAuthorizing || t.authorizing[tenant] >= maxAuthorizingPerTenant {
+		return nil, fault.New(fault.Full, "too many authorizations are under way: finish some of them, or call again later")
+	}
+	t.authorizing[tenant]++
+	return func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if t.authorizing[tenant]--; t.authorizing[tenant] == 0 {
+			delete(t.authorizing, tenant)
+		}
+	}, nil
 }

@@ -11,7 +11,6 @@ import (
 	"golang.org/x/oauth2"
 
 	"github.com/ctxgate/ctxgate/fault"
-	"github.com/ctxgate/ctxgate/state"
 )
 
 const (
@@ -22,7 +21,8 @@ const (
 
 // tokenRecord is a token and all that is needed to refresh it, as it is stored.
 type tokenRecord struct {
-	Server   string           `json:"server"` // checked on reading: a record copied to another server's key is ignored
+	Server   string           `json:"server"`          // checked on reading, as is Owner: a record copied to another's key is ignored
+	Owner    *Principal       `json:"owner,omitempty"` // nil for the default tenant
 	URL      string           `json:"url"`
 	Resource string           `json:"resource"`
 	Client   string           `json:"client"`
@@ -46,7 +46,7 @@ type token struct {
 
 func newToken(s *Server, cfg *oauth2.Config, resource string, got *oauth2.Token) *token {
 	return &token{fromUser: true, touchedAt: time.Now(), tokenRecord: tokenRecord{
-		Server: s.id, URL: s.url, Resource: resource, Scopes: cfg.Scopes,
+		Server: s.id, Owner: ownerOf(s.principal), URL: s.url, Resource: resource, Scopes: cfg.Scopes,
 		Client: cfg.ClientID, Secret: cfg.ClientSecret, Endpoint: cfg.Endpoint.TokenURL, Style: cfg.Endpoint.AuthStyle,
 		Access: got.AccessToken, Refresh: got.RefreshToken, Expires: got.Expiry,
 	}}
@@ -115,9 +115,7 @@ func (a *serverAuth) handleRefusedRefresh(ctx context.Context, old *token) error
 	}
 	slog.Warn("the authorization of a server has ended; its next call asks for a new one", "server", a.server.id)
 	a.setToken(nil)
-	if err := a.transport.store.Drop(ctx, a.storeKey()); err != nil {
-		slog.Warn("a token was not removed from the store", "server", a.server.id, "error", err)
-	}
+	a.dropToken(ctx)
 	return nil
 }
 
@@ -127,24 +125,35 @@ func (a *serverAuth) setToken(t *token) {
 	a.token = t
 }
 
-// storeKey is the key of the server's token in the store. There is one tenant.
-func (a *serverAuth) storeKey() string { return "oauth\x00default\x00" + a.server.key }
+// grantName names the server's token among those of its tenant.
+func (a *serverAuth) grantName() string {
+	if p := a.server.principal; p.isCaller() {
+		return a.server.key + "\x00" + p.Key()
+	}
+	return a.server.key
+}
 
-// storeToken stores a token, pinned so that tool results do not evict it. A token that cannot be
-// stored is used all the same.
+// storeToken stores a token. One that cannot be stored is used all the same.
 func (a *serverAuth) storeToken(ctx context.Context, t *token) {
 	text, err := json.Marshal(t.tokenRecord)
 	if err == nil {
-		err = a.transport.store.Put(context.WithoutCancel(ctx), state.Item{Key: a.storeKey(), Group: a.storeKey(), Value: []byte(a.transport.sealer.Seal(text)), Pinned: true})
+		err = a.transport.grants.Put(context.WithoutCancel(ctx), a.server.principal.Tenant, a.grantName(), text)
 	}
 	if err != nil {
 		slog.Warn("a token was not stored: it is lost when the gateway stops", "server", a.server.id, "error", err)
 	}
 }
 
+// dropToken removes the stored token.
+func (a *serverAuth) dropToken(ctx context.Context) {
+	if err := a.transport.grants.Drop(ctx, a.server.principal.Tenant, a.grantName()); err != nil {
+		slog.Warn("a token was not removed from the store", "server", a.server.id, "error", err)
+	}
+}
+
 // touchToken keeps a token that is in use from expiring in the store.
 func (a *serverAuth) touchToken(ctx context.Context, t *token) {
-	found, err := a.transport.store.Touch(context.WithoutCancel(ctx), a.storeKey())
+	found, err := a.transport.grants.Touch(context.WithoutCancel(ctx), a.server.principal.Tenant, a.grantName())
 	if err == nil && !found {
 		a.storeToken(ctx, t)
 	}
@@ -153,21 +162,44 @@ func (a *serverAuth) touchToken(ctx context.Context, t *token) {
 // loadToken reads the stored token; nil when there is none. A record that cannot be opened counts as
 // none: the secret it was sealed with is gone.
 func (a *serverAuth) loadToken(ctx context.Context) (*token, error) {
-	sealed, err := a.transport.store.Get(ctx, a.storeKey())
-	if fault.KindOf(err) == fault.UnknownHandle {
-		return nil, nil
+	text, err := a.transport.grants.Get(ctx, a.server.principal.Tenant, a.grantName())
+	if old := a.transport.oldGrants; fault.KindOf(err) == fault.UnknownHandle && old.Get != nil && a.server.principal == (Principal{Tenant: defaultTenant}) {
+		// An earlier version kept the token of the default tenant elsewhere.
+		if text, err = old.Get(ctx, defaultTenant, a.grantName()); err == nil {
+			if err := a.transport.grants.Put(ctx, defaultTenant, a.grantName(), text); err == nil {
+				_ = old.Drop(ctx, defaultTenant, a.grantName())
+			}
+		}
 	}
-	if err != nil {
+	switch {
+	case fault.KindOf(err) == fault.UnknownHandle:
+		return nil, nil
+	case err != nil && !errors.Is(err, ErrUnreadable): // the store failed
 		return nil, err
 	}
 	var r tokenRecord
-	text, err := a.transport.sealer.Open(string(sealed))
 	if err == nil {
 		err = json.Unmarshal(text, &r)
 	}
-	if err == nil && r.Server == a.server.id && r.URL == a.server.url && r.Access != "" {
+	if err == nil && r.Server == a.server.id && r.URL == a.server.url && r.Access != "" && r.isOf(a.server.principal) {
 		return &token{tokenRecord: r}, nil
 	}
 	slog.Warn("a stored token cannot be read; the server has to be authorized again", "server", a.server.id)
 	return nil, nil
+}
+
+// isOf reports whether the record is one of a principal.
+func (r tokenRecord) isOf(p Principal) bool {
+	if r.Owner == nil {
+		return p == Principal{Tenant: defaultTenant}
+	}
+	return *r.Owner == p
+}
+
+// ownerOf is the owner of a principal's records.
+func ownerOf(p Principal) *Principal {
+	if p == (Principal{Tenant: defaultTenant}) {
+		return nil // as earlier versions wrote it
+	}
+	return &p
 }

@@ -17,6 +17,11 @@ import (
 	"github.com/ctxgate/ctxgate/state/memory"
 )
 
+// storeKey is where a transport without Grants keeps a token: the same place as in earlier versions.
+func storeKey(a *serverAuth) string {
+	return "oauth\x00" + a.server.principal.Tenant + "\x00" + a.grantName()
+}
+
 // A token outlives the process that got it; it is stored sealed.
 func TestTokenSurvivesRestart(t *testing.T) {
 	w := newFakeServers(t)
@@ -25,7 +30,7 @@ func TestTokenSurvivesRestart(t *testing.T) {
 	first := newTestTransport(t, store)
 	mustPost(t, first, w.target(Config{}), "x")
 	first.Close()
-	kept, err := store.Get(t.Context(), first.authOf(w.target(Config{})).storeKey())
+	kept, err := store.Get(t.Context(), storeKey(first.authOf(w.target(Config{}))))
 	if err != nil || strings.Contains(string(kept), "SECRET") {
 		t.Errorf("the store holds %q, %v", kept, err)
 	}
@@ -35,7 +40,8 @@ func TestTokenSurvivesRestart(t *testing.T) {
 		t.Errorf("%d authorization requests", authRequests)
 	}
 	third := newTestTransport(t, store)
-	third.sealer, _ = seal.New([]byte("another root secret of many bytes"), "oauth")
+	other, _ := seal.New([]byte("another root secret of many bytes"), "oauth")
+	third.grants = sealedGrants(store, other)
 	mustPost(t, third, w.target(Config{}), "z")
 	if authRequests, _, _, _ := w.counts(); authRequests != 2 {
 		t.Errorf("with another secret: %d authorization requests", authRequests)
@@ -50,12 +56,12 @@ func TestCopiedRecordIsIgnored(t *testing.T) {
 	store := newStore(t)
 	d := newTestTransport(t, store)
 	mustPost(t, d, w.target(Config{}), "x")
-	kept, err := store.Get(t.Context(), d.authOf(w.target(Config{})).storeKey())
+	kept, err := store.Get(t.Context(), storeKey(d.authOf(w.target(Config{}))))
 	if err != nil {
 		t.Fatal(err)
 	}
 	to := NewServer("x", other.server.URL+"/mcp", Config{})
-	group := d.authOf(to).storeKey()
+	group := storeKey(d.authOf(to))
 	if err := store.Put(t.Context(), state.Item{Key: group, Group: group, Value: kept}); err != nil {
 		t.Fatal(err)
 	}
@@ -214,7 +220,7 @@ func TestTokenInUseDoesNotExpire(t *testing.T) {
 	d := newTestTransport(t, store)
 	mustPost(t, d, w.target(Config{}), "x")
 	p := d.authOf(w.target(Config{}))
-	if err := store.Drop(t.Context(), p.storeKey()); err != nil {
+	if err := store.Drop(t.Context(), storeKey(p)); err != nil {
 		t.Fatal(err)
 	}
 	p.mu.Lock()
@@ -222,7 +228,7 @@ func TestTokenInUseDoesNotExpire(t *testing.T) {
 	p.mu.Unlock()
 	mustPost(t, d, w.target(Config{}), "y")
 	d.Close() // waits for what is under way
-	if _, err := store.Get(t.Context(), p.storeKey()); err != nil {
+	if _, err := store.Get(t.Context(), storeKey(p)); err != nil {
 		t.Errorf("the token is not kept: %v", err)
 	}
 }

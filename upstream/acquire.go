@@ -8,7 +8,9 @@ import (
 
 	"github.com/ctxgate/ctxgate/fault"
 	"github.com/ctxgate/ctxgate/internal/membudget"
+	"github.com/ctxgate/ctxgate/internal/secret"
 	"github.com/ctxgate/ctxgate/mcp"
+	"github.com/ctxgate/ctxgate/oauth"
 )
 
 // connKey says whose a connection is. The zero key is the shared connection's.
@@ -31,6 +33,8 @@ const (
 // Caller is the client of a call, as far as the choice of a connection depends on it.
 type Caller struct {
 	Client      mcp.Client
+	Principal   oauth.Principal // on whose behalf it calls; without a subject, the gateway itself
+	AccessToken secret.Text     // that it sent to the gateway, which may be exchanged for another
 	SessionID   string          // of a legacy client; "" for a modern one
 	Subject     string          // who a client without a session says it is
 	ConnID      string          // the connection that its request came by
@@ -57,9 +61,16 @@ func (c Caller) ClientKey() string {
 // has a connection of its own: as long as its session lives or, without a session, for one call at a time. Which
 // kind a server is, is known after the first handshake: a client that it could ask waits for that. A client with roots
 // also waits for the requests that a child sends right after it. A legacy session that can answer requests also has its
-// own connection at a server that speaks both protocols.
+// own connection at a server that speaks both protocols. All of that is among the clients for which the server sees the same
+// credentials.
 func (s *Server) Acquire(ctx context.Context, caller Caller) (*ManagedConn, func(), error) {
 	noRelease := func() {}
+	if v, done, err := s.forCaller(ctx, caller); err != nil {
+		return nil, noRelease, err
+	} else if v != s {
+		defer done()
+		return v.Acquire(ctx, caller)
+	}
 	s.mu.Lock()
 	shared, decided := s.shared, s.singleClient || s.entry.sharing() == shareAlways || s.entry.RPC != "" || s.protocol != 0
 	s.mu.Unlock()
@@ -98,6 +109,11 @@ var errClosed = fault.New(fault.Unavailable, "the server is being stopped")
 
 // Lookup returns the connection that a client has already, if any: a notification opens none.
 func (s *Server) Lookup(caller Caller) (*ManagedConn, bool) {
+	if v := s.lookupCredential(caller); v == nil {
+		return nil, false
+	} else if v != s {
+		return v.Lookup(caller)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed || s.shared == nil {
@@ -162,6 +178,9 @@ func (s *Server) clientConn(key connKey, caller Caller) (*ManagedConn, error) {
 		return m, nil
 	}
 	if err := s.makeRoom(caller.QuotaKey); err != nil {
+		return nil, err
+	}
+	if err := s.makeCredentialRoom(); err != nil {
 		return nil, err
 	}
 	owner := caller.SessionPeer
@@ -286,6 +305,7 @@ func (s *Server) isEvictable(m *ManagedConn) bool {
 
 // CloseSession closes the connections of a session.
 func (s *Server) CloseSession(session string) {
+	s.eachCredential(func(v *Server) { v.CloseSession(session) })
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.sharedUsers, Caller{SessionID: session}.ClientKey())

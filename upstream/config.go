@@ -49,6 +49,11 @@ type Config struct {
 	// one has been idle for client_idle_timeout. Default 64.
 	MaxClientConns int `key:"max_client_connections" min:"1"`
 
+	// The most connections or child processes of one server that carry credentials of their own, of tenants or of callers (see
+	// servers.credentials). One tenant may have half of them. When there are more, the one that was idle longest is closed;
+	// when all are in use, further callers are rejected. Default 256.
+	MaxCredentialConns int `key:"max_credential_connections" min:"1"`
+
 	// The MCP servers. Each has an id and one of command, url and rpc.
 	Servers []ServerConfig `key:"servers"`
 }
@@ -100,8 +105,21 @@ type ServerConfig struct {
 	// and "Bearer ${NAME}" work. Credentials must be written as such references.
 	Headers map[string]secret.Text `key:"headers" literal:"ok"`
 
-	// OAuth for a server with a url that requires it. The authorization of one user is used for every
-	// client of the gateway.
+	// Whose credentials the server sees. "shared": headers and env are everybody's, and an OAuth authorization, which an operator
+	// gives, is used for all callers of a tenant; each tenant has its own. "caller": every caller authorizes the gateway with its own
+	// account; the reply to its first call has the address to open. Callers never share a connection that carries credentials of
+	// one of them. Default "shared".
+	Credentials string `key:"credentials" oneof:"shared,caller"`
+
+	// Headers and variables that differ by tenant or caller. The first entry that matches decides, and what it says goes over
+	// headers and env. A caller that no entry matches may not use the server: add a last entry without keys for everybody else.
+	CredentialsFor []CredentialRule `key:"credentials_for"`
+
+	// Exchange the access token of the caller, which its identity provider issued for this gateway, for one that the server accepts
+	// (RFC 8693). The caller's own token is never sent to a server. Callers without such a token may not use the server.
+	TokenExchange oauth.Exchange `key:"token_exchange"`
+
+	// OAuth for a server with a url that requires it. For whom one authorization is used: see credentials.
 	OAuth oauth.Config `key:"oauth"`
 
 	// The base URL of a server with plain JSON-RPC over HTTP: requests are POSTed to <rpc>/rpc. References
@@ -137,6 +155,28 @@ type ServerConfig struct {
 	Prefix string `key:"prefix" oneof:"always,auto,never"`
 }
 
+// CredentialRule is what the server gets for some of the callers.
+type CredentialRule struct {
+	// The tenant of the callers; "*" for any. Default "*".
+	Tenant string `key:"tenant"`
+
+	// The subject of the callers; "*" for any. Default "*".
+	Subject string `key:"subject"`
+
+	// Who vouches for the subject: the issuer of the identity provider; "*" for anybody. Default empty: this configuration does (its
+	// tokens, keys and certificates) or, where subject is "*", anybody.
+	Issuer string `key:"issuer"`
+
+	// Headers for a server with a url or rpc, as in headers.
+	Headers map[string]secret.Text `key:"headers" literal:"ok"`
+
+	// Environment variables for a server with a command, as in env.
+	Env map[string]secret.Text `key:"env" literal:"ok"`
+}
+
+// SetDefaults sets the defaults of an entry.
+func (r *CredentialRule) SetDefaults() { r.Tenant, r.Subject = "*", "*" }
+
 // Default returns the configuration of an empty file.
 func Default() Config {
 	return Config{
@@ -148,6 +188,7 @@ func Default() Config {
 		MaxListBytes:        8 << 20,
 		IdleTimeout:         unit.Duration(10 * time.Minute),
 		MaxClientConns:      64,
+		MaxCredentialConns:  256,
 	}
 }
 
@@ -157,6 +198,7 @@ func (s *ServerConfig) SetDefaults() {
 	s.InstallTimeout = unit.Duration(5 * time.Minute)
 	s.ShutdownGrace = unit.Duration(3 * time.Second)
 	s.Transport = "http"
+	s.Credentials = "shared"
 }
 
 // Validate lists every problem; each text starts with its key.
@@ -172,6 +214,7 @@ func (c Config) Validate() []error {
 		{"healthcheck_timeout", c.HealthcheckTimeout > 0 || c.HealthcheckInterval <= 0},
 		{"client_idle_timeout", c.IdleTimeout > 0},
 		{"max_client_connections", c.MaxClientConns > 0},
+		{"max_credential_connections", c.MaxCredentialConns > 0},
 	} {
 		if !setting.isPositive {
 			problems = append(problems, fmt.Errorf("%s: must be positive", setting.key))
@@ -226,6 +269,7 @@ func (s ServerConfig) validate() []error {
 	for _, err := range s.OAuth.Validate() {
 		problems = append(problems, fmt.Errorf("oauth.%w", err))
 	}
+	problems = append(problems, s.validateCredentials()...)
 	if s.Cwd != "" && (len(s.Command) == 0 || !filepath.IsAbs(s.Cwd)) {
 		problems = append(problems, errors.New("cwd: must be an absolute path, of a server with a command"))
 	}

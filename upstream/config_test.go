@@ -56,7 +56,7 @@ func TestValidate(t *testing.T) {
 		})
 	}
 	cfg := upstream.Config{}
-	if got, want := joinErrors(cfg.Validate()), "response_timeout: must be positive\nmax_reply_bytes: must be positive\nmax_list_bytes: must be positive\nclient_idle_timeout: must be positive\nmax_client_connections: must be positive"; got != want {
+	if got, want := joinErrors(cfg.Validate()), "response_timeout: must be positive\nmax_reply_bytes: must be positive\nmax_list_bytes: must be positive\nclient_idle_timeout: must be positive\nmax_client_connections: must be positive\nmax_credential_connections: must be positive"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }

@@ -1,6 +1,7 @@
 package upstream_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -314,9 +315,8 @@ func connectAs(t *testing.T, entry upstream.ServerConfig, client mcp.Client, opt
 	full := entry
 	full.SetDefaults()
 	full.ID = "a"
-	if entry.Transport != "" {
-		full.Transport = entry.Transport
-	}
+	full.Transport = cmp.Or(entry.Transport, full.Transport)
+	full.Credentials = cmp.Or(entry.Credentials, full.Credentials)
 	if options != nil {
 		options(&cfg, &full)
 	}

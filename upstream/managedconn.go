@@ -75,17 +75,29 @@ func newManagedConn(s *Server, key connKey, client mcp.Client, owner Peer) *Mana
 		cancel: cancel, stopped: make(chan struct{}), demand: make(chan struct{}, 1), mismatch: make(chan struct{}, 1), replace: make(chan *Conn, 1),
 		changed: make(chan struct{}), lastUsed: time.Now(), stateSince: time.Now(),
 	}
+	if s.root != nil {
+		s.root.credentialConns.Add(1)
+	}
 	go m.supervise(ctx)
 	return m
 }
 
-// Server is the connection's server.
-func (m *ManagedConn) Server() *Server { return m.server }
+// Server is the connection's server, as the table has it.
+func (m *ManagedConn) Server() *Server { return m.server.tableServer() }
+
+// SharedHandshake is what the server declared on the connection that all callers with the same credentials share; false while
+// that is not connected.
+func (m *ManagedConn) SharedHandshake() (h Handshake, connected bool) {
+	if shared := m.server.SharedConn(); shared != nil {
+		return shared.Handshake()
+	}
+	return Handshake{}, false
+}
 
 // ServerID is the id of the connection's server.
 func (m *ManagedConn) ServerID() string { return m.server.entry.ID }
 
-// IsShared reports whether all clients share the connection.
+// IsShared reports whether all clients share the connection: all for which the server sees the same credentials.
 func (m *ManagedConn) IsShared() bool { return m.key == connKey{} }
 
 // ClientClass is the class of the connection's client; "" for the shared connection.
@@ -119,7 +131,9 @@ func (m *ManagedConn) AwaitConn(ctx context.Context) (*Conn, error) {
 			return nil, fault.New(fault.Full, "too many calls wait for this server")
 		}
 		var err error
-		if failures >= breakerThreshold {
+		if missing, ok := errors.AsType[*oauth.NotAuthorizedError](cause); ok && missing.IsWaiting() {
+			err = cause // the caller has to be told at once
+		} else if failures >= breakerThreshold {
 			err = unavailable(cause)
 		} else {
 			select {

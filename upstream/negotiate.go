@@ -12,7 +12,6 @@ import (
 	"github.com/ctxgate/ctxgate/internal/frame"
 	"github.com/ctxgate/ctxgate/internal/secret"
 	"github.com/ctxgate/ctxgate/mcp"
-	"github.com/ctxgate/ctxgate/oauth"
 	"github.com/ctxgate/ctxgate/upstream/wire"
 )
 
@@ -108,11 +107,7 @@ func (s *Server) wireOptions(c *Conn) wire.Options {
 }
 
 func (s *Server) httpOptions() wire.HTTPOptions {
-	h := wire.HTTPOptions{URL: s.entry.URL.Reveal(), Headers: s.entry.httpHeaders(), Transport: s.deps.Transport}
-	if !s.entry.OAuth.Disabled && h.Headers.Get("Authorization") == "" {
-		h.OAuth = oauth.NewServer(s.entry.ID, s.entry.URL.Reveal(), s.entry.OAuth)
-	}
-	return h
+	return wire.HTTPOptions{URL: s.entry.URL.Reveal(), Headers: s.entry.httpHeaders(), Transport: s.deps.Transport, OAuth: s.oauthServer()}
 }
 
 func (e ServerConfig) httpHeaders() http.Header {

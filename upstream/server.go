@@ -4,7 +4,7 @@
 // upstream/wire.
 //
 // Path through the files: config.go is the server table, server.go one server of it, acquire.go decides which
-// connection a client's calls use and sharing.go when that is one that all share, managedconn.go is that connection,
+// connection a client's calls use, credentials.go whose credentials it carries and sharing.go when it is one that all share, managedconn.go is that connection,
 // supervisor.go restarts it, probes it and counts its failures, status.go describes it for people. negotiate.go
 // connects and performs the handshake in the server's protocol, handshake.go has the two handshakes, legacy.go the
 // legacy connections to servers that speak both protocols. conn.go sends calls, inflight.go is one of them, dispatch.go
@@ -17,6 +17,7 @@
 //   - Ids and progress tokens on a connection are its own, so that clients that share it cannot collide.
 //   - A server's request reaches the client that caused it, or none. Where messages share one stream, that is the
 //     client of the only calls that can be the cause.
+//   - A connection carries the credentials of one principal, and serves no other's calls.
 //   - A call is sent at most once, unless the server did not start it (wire.IsNotStarted).
 //   - Every queue is bounded.
 //
@@ -25,15 +26,21 @@
 package upstream
 
 import (
+	"context"
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ctxgate/ctxgate/internal/frame"
 	"github.com/ctxgate/ctxgate/internal/membudget"
+	"github.com/ctxgate/ctxgate/internal/secret"
 	"github.com/ctxgate/ctxgate/mcp"
+	"github.com/ctxgate/ctxgate/oauth"
 	"github.com/ctxgate/ctxgate/rpc"
 	"github.com/ctxgate/ctxgate/upstream/wire"
 )
@@ -47,6 +54,10 @@ type Deps struct {
 	ParseLimits  func() (depth, chars int) // the deepest nesting of a message; strings longer than chars are listed in replies
 	CountFailure func(error)               // counts a connection that was lost or not made; may be nil
 	Installs     *InstallQueue             // shared by all servers; nil for no limit
+
+	// Exchange exchanges a caller's access token for one that the server accepts, if there is none yet; nil where no server of
+	// the table needs it.
+	Exchange func(ctx context.Context, s *oauth.Server, token secret.Text) error
 
 	// Learned is called when it is found out what a child asks its clients, or that it has clients that can be asked; may
 	// be nil. Facts is everything that is known of that, and KnownFacts what an earlier process of the gateway knew.
@@ -70,6 +81,9 @@ type Server struct {
 	toolHeaders wire.ToolHeaders
 	launcher    *launcher     // that may have to fetch the server; nil for a program that is there
 	installWait time.Duration // how long a call waits for that
+	credential  credential    // that its connections carry; the zero one for what the entry alone says
+	root        *Server       // the server of the table, of one that carries a credential; nil for the server of the table itself
+	rpcClient   *wire.RPCClient
 
 	mu           sync.Mutex
 	singleClient bool // the gateway has only one client, which has the shared connection
@@ -94,6 +108,12 @@ type Server struct {
 	wasUp               bool            // a connection has been up
 	closed              bool
 	idleTimer           *time.Timer
+
+	// Of the server of the table, for those that carry credentials of tenants or callers: see credentials.go.
+	byCredential    map[credential]*Server
+	userCounts      map[*Server]int // how many are about to acquire a connection of it
+	started         func(*Server)   // starts one as this one was started; nil before
+	credentialConns atomic.Int64    // their connections
 }
 
 // NewServer returns a server for a valid entry with resolved secrets. Nothing is started.
@@ -102,10 +122,15 @@ func NewServer(entry ServerConfig, cfg Config, d Deps) *Server {
 		d.CountFailure = func(error) {}
 	}
 	sent, hasAnswering := parseFacts(d.KnownFacts)
-	return &Server{
+	s := &Server{
 		entry: entry, cfg: cfg, deps: d, launcher: launcherOf(entry.Command), installWait: maxInstallWait, conns: map[connKey]*ManagedConn{}, sentRequests: sent, hasAnsweringClients: hasAnswering,
 		sharedUsers: map[string]bool{}, proven: map[string]bool{}, unproven: map[string]int{}, unprovenChanged: make(chan struct{}),
+		byCredential: map[credential]*Server{}, userCounts: map[*Server]int{},
 	}
+	if entry.RPC != "" {
+		s.rpcClient = NewRPCClient(entry, cfg, d.Transport)
+	}
+	return s
 }
 
 // ID is the server's id.
@@ -122,10 +147,15 @@ func (s *Server) Start() { s.StartForClient(mcp.Client{}, nil) }
 func (s *Server) StartForClient(client mcp.Client, owner Peer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.shared != nil || s.closed {
+	if s.shared != nil || s.closed || s.started != nil {
 		return
 	}
+	s.started = func(v *Server) { v.StartForClient(client, owner) }
 	s.singleClient = owner != nil
+	if s.root == nil && s.entry.needsCredential() { // there is no connection without a caller
+		s.idleTimer = time.AfterFunc(s.cfg.IdleTimeout.D()/2, s.closeIdle)
+		return
+	}
 	s.shared = newManagedConn(s, connKey{}, client, owner)
 	s.idleTimer = time.AfterFunc(s.cfg.IdleTimeout.D()/2, s.closeIdle)
 }
@@ -151,6 +181,10 @@ func fingerprint(e ServerConfig) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d ", e.sharing())
 	e.Shared = nil // an address
+	for _, r := range e.CredentialsFor {
+		fmt.Fprintf(&b, "%q%q%q%q%q\x00", r.Tenant, r.Subject, r.Issuer, revealAll(r.Headers), revealAll(r.Env))
+	}
+	fmt.Fprintf(&b, "%q\x00", e.TokenExchange.ClientSecret.Reveal())
 	fmt.Fprintf(&b, "%+v\x00%q%q%q%q", e, e.Command, e.OAuth.Scopes, e.EnabledTools, e.DisabledTools)
 	for _, secrets := range []map[string]string{revealAll(e.Env), revealAll(e.Headers)} {
 		fmt.Fprintf(&b, "\x00%q", secrets) // fmt prints maps in the order of their keys
@@ -187,6 +221,7 @@ func (s *Server) closeIdle() {
 	defer s.mu.Unlock()
 	for s.evictOldest(func(m *ManagedConn) bool { _, idle := m.idleSince(s.cfg.IdleTimeout.D()); return idle }) {
 	}
+	s.closeIdleCredentials(s.cfg.IdleTimeout.D())
 	if !s.closed {
 		s.idleTimer.Reset(s.cfg.IdleTimeout.D() / 2)
 	}
@@ -202,10 +237,16 @@ func (s *Server) Close() {
 	}
 	if s.shared != nil {
 		conns = append(conns, s.shared)
+	}
+	if s.idleTimer != nil {
 		s.idleTimer.Stop()
 	}
+	withCredentials := slices.Collect(maps.Values(s.byCredential))
 	s.mu.Unlock()
 	var wg sync.WaitGroup
+	for _, v := range withCredentials {
+		wg.Go(v.Close)
+	}
 	for _, m := range conns {
 		wg.Go(m.Close)
 	}
@@ -252,6 +293,11 @@ func (s *Server) hasCalls() bool {
 	defer s.mu.Unlock()
 	for _, m := range s.conns {
 		if m.hasCalls() {
+			return true
+		}
+	}
+	for _, v := range s.byCredential {
+		if v.hasCalls() {
 			return true
 		}
 	}

@@ -122,7 +122,7 @@ func (s *Server) tellFacts() {
 	facts, shares := s.facts(), s.sharesChild()
 	s.mu.Unlock()
 	if shares && s.deps.Learned != nil {
-		s.deps.Learned(s, facts)
+		s.deps.Learned(s.tableServer(), facts)
 	}
 }
 
@@ -253,8 +253,11 @@ func (s *Server) usesSharedChild(caller Caller) bool {
 	return s.sharesChild() && (s.sentRequests&answeredBy(caller.Client) == 0 || s.sharedUsers[caller.ClientKey()] && !caller.ForLists)
 }
 
-// SharesLists reports whether a client gets the lists that the shared connection has.
+// SharesLists reports whether a client gets the lists that the shared connection of the table's server has.
 func (s *Server) SharesLists(caller Caller) bool {
+	if s.HasOwnCredential(caller) {
+		return false
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	caller.ForLists = true
@@ -263,6 +266,9 @@ func (s *Server) SharesLists(caller Caller) bool {
 
 // NeedsOwnConn reports whether a client's lists come from a connection of its own, which may have to be opened.
 func (s *Server) NeedsOwnConn(caller Caller) bool {
+	if s.HasOwnCredential(caller) {
+		return true
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	caller.ForLists = true

@@ -29,6 +29,7 @@ const (
 	StateUp           State = "up"           // it can be called
 	StateDown         State = "down"         // it failed; it is tried again
 	StateUnauthorized State = "unauthorized" // it needs the authorization of a user; see ctxgate auth
+	StatePerCaller    State = "per-caller"   // its connections carry the credentials of callers: there is none without one
 )
 
 // Status is the state of a server, for people. Its texts are one line each, without secrets.
@@ -51,6 +52,8 @@ type Status struct {
 
 	Stderr         []string // the last lines of the child that runs, or else of the last one
 	OwnConnections int      // connections or child processes that serve a single client each
+
+	CredentialConnections int // connections or child processes that carry the credentials of a tenant or a caller
 }
 
 // Status returns the server's state.
@@ -59,7 +62,11 @@ func (s *Server) Status() Status {
 	shared, own, closed := s.shared, len(s.conns), s.closed
 	s.mu.Unlock()
 	st := Status{ID: s.entry.ID, Transport: s.entry.transportName(), State: StateStopped, OwnConnections: own}
+	st.CredentialConnections = int(s.credentialConns.Load())
 	if shared == nil {
+		if s.IsPerCaller() && !closed {
+			st.State = StatePerCaller
+		}
 		return st
 	}
 	shared.fillStatus(&st)

@@ -25,6 +25,9 @@ const (
 // here. It returns when ctx ends, or when the server does not speak the legacy protocol after all.
 func (m *ManagedConn) supervise(ctx context.Context) {
 	defer close(m.stopped)
+	if root := m.server.root; root != nil {
+		defer root.credentialConns.Add(-1)
+	}
 	for ctx.Err() == nil {
 		if !m.awaitDemand(ctx) {
 			return
@@ -65,13 +68,17 @@ func (m *ManagedConn) supervise(ctx context.Context) {
 	}
 }
 
-// awaitDemand waits for a reason to connect. The shared connection, and one with subscriptions, always has one;
-// any other waits for a call.
+// awaitDemand waits for a reason to connect. The shared connection of the table's server, and one with subscriptions, always has
+// one; any other waits for a call, or for the authorization that it lacked.
 func (m *ManagedConn) awaitDemand(ctx context.Context) bool {
 	m.mu.Lock()
 	subscribed := len(m.wanted.uris) > 0
+	var authorized <-chan struct{} // nil blocks forever
+	if missing, ok := errors.AsType[*oauth.NotAuthorizedError](m.lastFailure); ok {
+		authorized = missing.Retry
+	}
 	m.mu.Unlock()
-	if m.IsShared() || subscribed {
+	if m.IsShared() && m.server.root == nil || subscribed {
 		select {
 		case <-m.demand: // this attempt is for it; a later call shortens the next pause
 		default:
@@ -80,6 +87,8 @@ func (m *ManagedConn) awaitDemand(ctx context.Context) bool {
 	}
 	select {
 	case <-m.demand:
+		return true
+	case <-authorized:
 		return true
 	case <-ctx.Done():
 		return false
@@ -265,6 +274,9 @@ func (m *ManagedConn) setDown(why error, resetFailures bool) {
 	level := slog.LevelWarn
 	if n > breakerThreshold && n&(n-1) != 0 {
 		level = slog.LevelDebug // log only the 8th, 16th, 32nd… failure
+	}
+	if missing, ok := errors.AsType[*oauth.NotAuthorizedError](why); ok && missing.Address != "" {
+		level = slog.LevelDebug // a caller has to authorize it, and is told so
 	}
 	slog.Log(context.Background(), level, "server is down", "server", m.ServerID(), "error", why, "failures", n)
 	m.server.deps.CountFailure(why)

@@ -8,15 +8,19 @@ import (
 
 	"github.com/ctxgate/ctxgate/fault"
 	"github.com/ctxgate/ctxgate/internal/membudget"
+	"github.com/ctxgate/ctxgate/internal/secret"
 	"github.com/ctxgate/ctxgate/pins"
 	"github.com/ctxgate/ctxgate/upstream"
 )
 
 const (
 	maxClasses     = 32
+	maxOwnClasses  = 256                    // of callers with credentials of their own
 	readInterval   = 500 * time.Millisecond // at most this often the lists of a server are read
 	notifyInterval = 500 * time.Millisecond // at most this often the clients of a class are notified
 	classIdleAfter = time.Minute            // the lists of a class without requests are not refreshed
+
+	ownClassIdleAfter = 15 * time.Minute // a class of callers with credentials of their own is forgotten then
 
 	// A stale catalog is rebuilt when a request needs it, else after a delay: at least rebuildDelay, and
 	// rebuildShare times the duration of the last build, so that many servers starting up cost little.
@@ -86,18 +90,20 @@ func (c *Cache) addServer(class *Class, r *upstream.Server) {
 	if old != nil && old.remote == r {
 		return
 	}
-	r.NoteClient(class.caller.Client)
+	if !r.HasOwnCredential(class.caller) {
+		r.NoteClient(class.caller.Client)
+	}
 	o := &cachedOffer{remote: r, ready: make(chan struct{}), readEnd: make(chan struct{})}
 	if old != nil {
 		o.offer = old.offer
 		o.offer.known = false
 	}
 	class.offers[r.ID()] = o
-	if c.isSlow(r) && class.name != "" {
+	if class.name != "" && !r.HasOwnCredential(class.caller) && c.isSlow(r) {
 		o.markReady()
 	}
 	time.AfterFunc(c.deps.Layout().ListWait, o.markReady)
-	if plain := c.plainOffer(o); plain != nil && class.name != "" && !plain.readAt.IsZero() {
+	if plain := c.plainOffer(class, o); plain != nil && class.name != "" && !plain.readAt.IsZero() {
 		c.followPlain(class, o, plain)
 	}
 	c.chooseSource(class, o)
@@ -139,7 +145,8 @@ func (c *Cache) Plain() *Catalog {
 }
 
 // Find returns the entry that a client sees under a name, without waiting for servers. An entry that was not
-// read for the client's class yet is looked up among the plain ones: most servers offer the same to all.
+// read for the client's class yet is looked up among the plain ones: most servers offer the same to all for which they see the
+// same credentials.
 func (c *Cache) Find(caller upstream.Caller, k Kind, shown string) (Entry, bool) {
 	class := c.ClassOf(caller)
 	if e, ok := class.catalog.Load().Find(k, shown); ok { // a call does not wait for a catalog to be built
@@ -148,7 +155,15 @@ func (c *Cache) Find(caller upstream.Caller, k Kind, shown string) (Entry, bool)
 	if e, ok := c.upToDate(class).Find(k, shown); ok {
 		return e, true
 	}
-	return c.Plain().Find(k, shown)
+	e, ok := c.Plain().Find(k, shown)
+	return e, ok && !c.IsOfOthers(caller, e)
+}
+
+// IsOfOthers reports whether an entry among the plain ones says nothing about what a client is offered: its server sees other
+// credentials for that.
+func (c *Cache) IsOfOthers(caller upstream.Caller, e Entry) bool {
+	r := c.deps.Layout().ByID[e.Server]
+	return r != nil && r.HasOwnCredential(caller)
 }
 
 // Wait returns the catalog once the lists of all servers are read, or their list_wait is over.
@@ -167,6 +182,14 @@ func (c *Cache) WaitServer(ctx context.Context, caller upstream.Caller, layout *
 }
 
 func (c *Cache) waitFor(ctx context.Context, caller upstream.Caller, servers []*upstream.Server) *Class {
+	var prepared sync.WaitGroup
+	for _, r := range servers {
+		if r.NeedsToken() { // the lists are read later, without the caller's request
+			prepared.Go(func() { r.PrepareFor(ctx, caller) })
+		}
+	}
+	prepared.Wait()
+	caller.AccessToken = secret.Text{}
 	class := c.ClassOf(caller)
 	waits := make([]<-chan struct{}, 0, len(servers))
 	c.mu.Lock()
@@ -267,7 +290,7 @@ func (c *Cache) startReading(class *Class, o *cachedOffer) {
 func (c *Cache) refreshOffer(class *Class, o *cachedOffer, caller upstream.Caller) {
 	began := time.Now()
 	offer, conn, err := c.readOffer(o.remote, caller)
-	if err != nil && fault.KindOf(err) != fault.Unavailable {
+	if err != nil && fault.KindOf(err) != fault.Unavailable && fault.KindOf(err) != fault.Forbidden {
 		slog.Warn("a server's lists could not be read", "server", o.remote.ID(), "error", err)
 	}
 	c.mu.Lock()
@@ -276,6 +299,7 @@ func (c *Cache) refreshOffer(class *Class, o *cachedOffer, caller upstream.Calle
 	o.readEnd = make(chan struct{})
 	switch {
 	case err != nil:
+		c.offerAuthorize(class, o, err)
 	case c.classes[class.name] != class || class.offers[o.remote.ID()] != o: // replaced meanwhile
 		offer.memory.Release()
 	default:
@@ -418,7 +442,7 @@ func (c *Cache) eachOffer(l *upstream.ManagedConn, f func(*Class, *cachedOffer))
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, class := range c.classes {
-		if o := class.offers[l.ServerID()]; o != nil && o.remote == l.Server() && (l.IsShared() || l.ClientClass() == class.name) {
+		if o := class.offers[l.ServerID()]; o != nil && o.remote == l.Server() && l.IsFor(class.caller) && (l.IsShared() || l.ClientClass() == upstream.ClientClass(class.caller.Client)) {
 			f(class, o)
 		}
 	}
@@ -428,6 +452,7 @@ func (c *Cache) eachOffer(l *upstream.ManagedConn, f func(*Class, *cachedOffer))
 func (c *Cache) Refresh() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.forgetIdle()
 	for _, class := range c.classes {
 		if class.isIdle() {
 			continue

@@ -5,13 +5,14 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/ctxgate/ctxgate/mcp"
+	"github.com/ctxgate/ctxgate/internal/secret"
 	"github.com/ctxgate/ctxgate/upstream"
 )
 
-// Class is the clients that can answer the same requests of servers.
+// Class is the clients that can answer the same requests of servers, and for which servers see the same credentials.
 type Class struct {
 	name   string
+	isOwn  bool            // some server sees credentials that are not everybody's
 	caller upstream.Caller // one of the clients, as whom the servers' lists are read
 
 	layout  atomic.Pointer[Layout]  // for whose servers there are offers
@@ -32,7 +33,7 @@ type Class struct {
 
 // ClassOf returns the class of a client.
 func (c *Cache) ClassOf(caller upstream.Caller) *Class {
-	name := upstream.ClientClass(caller.Client)
+	name, isOwn := className(c.deps.Layout(), caller)
 	if found, ok := c.byName.Load(name); ok {
 		class := found.(*Class) //nolint:forcetypeassert // nothing else is stored there
 		if class.layout.Load() == c.deps.Layout() {
@@ -43,15 +44,14 @@ func (c *Cache) ClassOf(caller upstream.Caller) *Class {
 	if name == "" {
 		caller = upstream.Caller{}
 	}
+	caller.AccessToken = secret.Text{} // it is for this request alone
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	layout := c.deps.Layout()
 	class := c.classes[name]
 	if class == nil {
-		if len(c.classes) >= maxClasses {
-			c.forgetOldestClass()
-		}
-		class = &Class{name: name, caller: caller, offers: map[string]*cachedOffer{}}
+		c.makeRoom(isOwn)
+		class = &Class{name: name, isOwn: isOwn, caller: caller, offers: map[string]*cachedOffer{}}
 		first := build(c.offersOf(class, layout), layout) // without any server
 		first.ttl = 0
 		class.catalog.Store(first)
@@ -79,23 +79,63 @@ func (c *Cache) ClassCount() int {
 	return len(c.classes)
 }
 
-// Includes reports whether a client is of the class.
-func (c *Class) Includes(client mcp.Client) bool { return upstream.ClientClass(client) == c.name }
+// className names the class of a client, and says whether some server sees credentials for it that are not everybody's. The
+// lists of such a server are for those alone for which it sees the same.
+func className(layout *Layout, caller upstream.Caller) (name string, isOwn bool) {
+	name = upstream.ClientClass(caller.Client)
+	last := ""
+	for _, r := range layout.Servers {
+		if key := r.CredentialKey(caller); key != "" && key != last {
+			name += "\x00" + key
+			last, isOwn = key, true
+		}
+	}
+	return name, isOwn
+}
 
-// forgetOldestClass forgets the class that was used longest ago; the lock is held.
-func (c *Cache) forgetOldestClass() {
+// IsOf reports whether a client is of a class.
+func (c *Cache) IsOf(class *Class, caller upstream.Caller) bool {
+	name, _ := className(c.deps.Layout(), caller)
+	return name == class.name
+}
+
+// makeRoom forgets the class that was used longest ago if there are too many of its sort; the lock is held. Those of callers with
+// credentials of their own do not push out the others.
+func (c *Cache) makeRoom(isOwn bool) {
+	limit, count := maxClasses, 0
+	if isOwn {
+		limit = maxOwnClasses
+	}
 	var oldest *Class
 	for _, class := range c.classes {
+		if class.isOwn != isOwn {
+			continue
+		}
+		count++
 		if class.name != "" && (oldest == nil || class.used.Load() < oldest.used.Load()) {
 			oldest = class
 		}
 	}
-	if oldest != nil {
-		for _, o := range oldest.offers {
-			o.offer.memory.Release()
+	if oldest != nil && count >= limit {
+		c.forgetClass(oldest)
+	}
+}
+
+// forgetClass forgets a class; the lock is held.
+func (c *Cache) forgetClass(class *Class) {
+	for _, o := range class.offers {
+		o.offer.memory.Release()
+	}
+	delete(c.classes, class.name)
+	c.byName.Delete(class.name)
+}
+
+// forgetIdle forgets the classes of callers with credentials of their own that have made no request for long; the lock is held.
+func (c *Cache) forgetIdle() {
+	for _, class := range c.classes {
+		if class.isOwn && time.Since(time.Unix(0, class.used.Load())) > ownClassIdleAfter {
+			c.forgetClass(class)
 		}
-		delete(c.classes, oldest.name)
-		c.byName.Delete(oldest.name)
 	}
 }
 

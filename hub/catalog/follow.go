@@ -5,10 +5,11 @@ import "github.com/ctxgate/ctxgate/upstream"
 // Most servers offer the same to all clients. A class whose clients use a server's shared connection follows the class
 // without capabilities: it has the lists that were read for that one.
 
-// plainOffer is what a server offers to the class without capabilities; nil if that is not known to the cache. The lock is held.
-func (c *Cache) plainOffer(o *cachedOffer) *cachedOffer {
+// plainOffer is what a server offers to the class without capabilities; nil if that is not known to the cache, or if the server
+// sees other credentials for this class. The lock is held.
+func (c *Cache) plainOffer(class *Class, o *cachedOffer) *cachedOffer {
 	plain := c.classes[""]
-	if plain == nil || plain.offers[o.remote.ID()] == nil || plain.offers[o.remote.ID()].remote != o.remote {
+	if o.remote.HasOwnCredential(class.caller) || plain == nil || plain.offers[o.remote.ID()] == nil || plain.offers[o.remote.ID()].remote != o.remote {
 		return nil
 	}
 	return plain.offers[o.remote.ID()]
@@ -17,7 +18,7 @@ func (c *Cache) plainOffer(o *cachedOffer) *cachedOffer {
 // chooseSource decides where a class has a server's lists from, and reads them if it does not follow the class without
 // capabilities; the lock is held.
 func (c *Cache) chooseSource(class *Class, o *cachedOffer) {
-	plain := c.plainOffer(o)
+	plain := c.plainOffer(class, o)
 	o.follows = class.name != "" && plain != nil && o.remote.SharesLists(class.caller)
 	if !o.follows {
 		c.startReading(class, o)
@@ -41,7 +42,7 @@ func (c *Cache) followPlain(class *Class, o, plain *cachedOffer) {
 func (c *Cache) updateFollowers(plain *cachedOffer) {
 	for _, class := range c.classes {
 		o := class.offers[plain.remote.ID()]
-		if class.name != "" && o != nil && o.remote == plain.remote && (o.follows || o.readAt.IsZero()) {
+		if class.name != "" && o != nil && o.remote == plain.remote && !o.remote.HasOwnCredential(class.caller) && (o.follows || o.readAt.IsZero()) {
 			c.followPlain(class, o, plain)
 		}
 	}

@@ -29,6 +29,7 @@ import (
 	"github.com/ctxgate/ctxgate/jsonscan"
 	"github.com/ctxgate/ctxgate/mcp"
 	"github.com/ctxgate/ctxgate/rpc"
+	"github.com/ctxgate/ctxgate/upstream"
 )
 
 // endpoint is the legacy side of a hub.
@@ -241,7 +242,7 @@ func (e *endpoint) serveStream(w http.ResponseWriter, r *http.Request, s *sessio
 func (e *endpoint) ListChanged(class *catalog.Class, k catalog.Kind) {
 	note := []byte(`{"jsonrpc":"2.0","method":"` + k.ChangedMethod() + `"}`)
 	for _, s := range e.sessions.all() {
-		if !s.muted.Load() && class.Includes(s.client) && s.lists.Update(k, e.hub.VisibleTo(s.caller, e.hub.Catalog().Current(class, s.server))) {
+		if !s.muted.Load() && e.hub.Catalog().IsOf(class, hub.UpstreamCallerOf(s.caller, s.client)) && s.lists.Update(k, e.hub.VisibleTo(s.caller, e.hub.Catalog().Current(class, s.server))) {
 			_ = s.Send(note)
 		}
 	}
@@ -249,9 +250,12 @@ func (e *endpoint) ListChanged(class *catalog.Class, k catalog.Kind) {
 
 // ServerNotification sends a notification that belongs to no call to the sessions that use the server (A7): those that
 // were opened at the server's own endpoint, have called a tool, prompt, resource or completion of it, or are
-// subscribed to a resource of it. On stdin and stdout the single client gets everything.
-func (e *endpoint) ServerNotification(server string, note rpc.Message) {
-	e.notifySessions(server, e.sessions.using(server), note)
+// subscribed to a resource of it. On stdin and stdout the single client gets everything. A connection with credentials of its own
+// has nothing to say to sessions of others.
+func (e *endpoint) ServerNotification(from *upstream.ManagedConn, note rpc.Message) {
+	server := from.ServerID()
+	to := slices.DeleteFunc(e.sessions.using(server), func(s *session) bool { return !from.IsFor(hub.UpstreamCallerOf(s.caller, s.client)) })
+	e.notifySessions(server, to, note)
 }
 
 // notifySessions sends a server's notification to sessions. It is encoded once, and held once however many of them do

@@ -219,13 +219,14 @@ func hasForeignState(req *hub.Request, conn *upstream.ManagedConn) bool {
 	_, hasState := req.Params.Get("requestState")
 	hello, up := conn.Handshake()
 	if !up {
-		hello, up = conn.Server().SharedConn().Handshake()
+		hello, up = conn.SharedHandshake()
 	}
 	return hasState && req.Protocol == mcp.Modern && up && hello.Protocol == mcp.Legacy
 }
 
 var errState = hub.InvalidParams("requestState is not valid any more: make the request again without it")
 
+// principalOf identifies the caller. Two callers of one name are the same only if the same issuer vouches for them.
 func principalOf(req *hub.Request) string { return req.Caller.Key() }
 
 // digestOf identifies a request, without what differs when the client makes it again.
