@@ -10,7 +10,6 @@ import (
 	"syscall"
 
 	"github.com/ctxgate/ctxgate/admin"
-	"github.com/ctxgate/ctxgate/auth"
 	"github.com/ctxgate/ctxgate/config"
 	"github.com/ctxgate/ctxgate/front"
 	"github.com/ctxgate/ctxgate/gate"
@@ -139,7 +138,7 @@ func (a *App) newAdminHandler(cfg config.Config) (http.Handler, error) {
 	mux := a.newAdminMux()
 	limits := cfg.Front.HTTP
 	guard := front.NewGuard(cfg.Admin.Listen, limits)
-	operators := gate.New(gate.Deps{Authenticator: auth.New(auth.Config{Token: token}), Audit: a.audit})
+	operators := gate.New(gate.Deps{Authenticator: a.gate.Operators(token), Audit: a.audit})
 	return front.Wrap(mux, front.Chain(operators, guard, limits, a.budget, hub.WriteError, nil)...), nil
 }
 

@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"github.com/ctxgate/ctxgate/fault"
+	"github.com/ctxgate/ctxgate/internal/secret"
 	"github.com/ctxgate/ctxgate/jsonscan"
 )
 
@@ -36,6 +37,7 @@ type Authenticator struct {
 
 	signed       *signedKeys
 	certificates *certificates
+	operatorsOf  *Authenticator // of the main listener, at the operator's; nil elsewhere
 }
 
 // Deps is what an Authenticator uses beside its configuration.
@@ -84,7 +86,30 @@ func (a *Authenticator) Authenticate(r *http.Request) (Caller, error) {
 		return Caller{}, errUnauthorized
 	}
 	host, _, _ := net.SplitHostPort(r.RemoteAddr)
-	return a.identify(r.Context(), token, origin{host, r.URL.Path})
+	who, err := a.identify(r.Context(), token, origin{host, r.URL.Path})
+	if err != nil && a.operatorsOf != nil {
+		return a.operatorsOf.authenticateOperator(r)
+	}
+	return who, err
+}
+
+// AdminRole is the role of callers that may use the operator's listener.
+const AdminRole = "admin"
+
+// Operators returns the Authenticator of the operator's listener. It accepts its own token, and the bearer tokens of
+// callers with AdminRole.
+func (a *Authenticator) Operators(token secret.Text) *Authenticator {
+	o := New(Config{Token: token})
+	o.operatorsOf = a
+	return o
+}
+
+func (a *Authenticator) authenticateOperator(r *http.Request) (Caller, error) {
+	who, err := a.Authenticate(r)
+	if err != nil || !who.HasRole(AdminRole) {
+		return Caller{}, errUnauthorized
+	}
+	return who, nil
 }
 
 // AuthenticateToken identifies the caller that sent a token. Where no credential is required, the token is
@@ -111,7 +136,7 @@ func (a *Authenticator) identify(ctx context.Context, token string, from origin)
 // Such a text is not for a provider or a server.
 func (a *Authenticator) IsOwn(token string) bool {
 	_, ok := a.tokens[sha256.Sum256([]byte(token))]
-	return ok || a.oidc != nil && a.oidc.isOwn(token)
+	return ok || a.oidc != nil && a.oidc.isOwn(token) || len(a.signed.keys) > 0 && isSigned(token)
 }
 
 // Revalidate checks a caller that was authenticated earlier, perhaps under another configuration: its credential may

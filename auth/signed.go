@@ -118,7 +118,7 @@ func signedProof(id, key string) [sha256.Size]byte {
 // authenticateConnection identifies the sender of a request by what is no token: a signature, or the certificate of a
 // client that sends no other credential.
 func (a *Authenticator) authenticateConnection(r *http.Request) (who Caller, done bool, err error) {
-	if IsSigned(r.Header.Get("Authorization")) && len(a.signed.keys) > 0 {
+	if isSigned(r.Header.Get("Authorization")) && len(a.signed.keys) > 0 {
 		who, err = a.signed.authenticate(r, a.now())
 		return who, true, err
 	}
@@ -136,8 +136,8 @@ func (a *Authenticator) revalidateConnection(c Caller) (today Caller, ok bool) {
 	return a.signed.find(c.id.proof)
 }
 
-// IsSigned says whether a header's value is a signature for this gateway.
-func IsSigned(value string) bool {
+// isSigned says whether a header's value is a signature for this gateway.
+func isSigned(value string) bool {
 	scheme, _, _ := strings.Cut(value, " ")
 	return strings.EqualFold(scheme, signedScheme)
 }

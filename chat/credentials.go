@@ -40,13 +40,17 @@ func (p *activeConfig) identify(r *http.Request) (auth.Caller, error) {
 	if err == nil {
 		return who, nil
 	}
-	for _, name := range []string{"X-Api-Key", "X-Goog-Api-Key"} {
-		if keys := r.Header.Values(name); len(keys) == 1 {
-			return p.Gate.AuthenticateToken(r.Context(), keys[0])
+	keys, _ := splitQuery(r.URL.RawQuery, p.wires.vendorOf(r).KeyParam())
+	for _, given := range [][]string{r.Header.Values("X-Api-Key"), r.Header.Values("X-Goog-Api-Key"), keys} {
+		if len(given) == 1 {
+			who, err = p.Gate.AuthenticateToken(r.Context(), given[0])
+			break
 		}
 	}
-	if keys, _ := splitQuery(r.URL.RawQuery, p.wires.vendorOf(r).KeyParam()); len(keys) == 1 {
-		return p.Gate.AuthenticateToken(r.Context(), keys[0])
+	if err != nil { // these may all be for the provider
+		if certified, failed := p.Gate.AuthenticateCertificate(r); failed == nil {
+			return certified, nil
+		}
 	}
 	return who, err
 }
