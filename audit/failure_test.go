@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -142,18 +143,19 @@ func TestDeny(t *testing.T) {
 // failingSink fails after some bytes, as a full disk does.
 type failingSink struct {
 	sink
-	left int
+	left atomic.Int64
 }
 
 var errFull = errors.New("no space left on device")
 
 func (s *failingSink) writeLines(lines []byte) (int, error) {
-	if len(lines) <= s.left {
-		s.left -= len(lines)
+	left := s.left.Load()
+	if int64(len(lines)) <= left {
+		s.left.Store(left - int64(len(lines)))
 		return s.sink.writeLines(lines)
 	}
-	n, err := s.sink.writeLines(lines[:bytes.LastIndexByte(lines[:s.left], '\n')+1])
-	s.left = 0
+	n, err := s.sink.writeLines(lines[:bytes.LastIndexByte(lines[:left], '\n')+1])
+	s.left.Store(0)
 	return n, errors.Join(err, errFull)
 }
 
@@ -161,10 +163,17 @@ func (s *failingSink) writeLines(lines []byte) (int, error) {
 func TestDiskFull(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newTestLog(t, func(c *Config) { c.OnFailure = Deny })
-		time.Sleep(100 * time.Millisecond)
-		full := &failingSink{sink: l.current.writer.sink, left: 1000}
-		l.current.writer.sink = full
-		var err error
+		l.Close() // two lines
+		w, err := openWriter(l.cfg, l.opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		full := &failingSink{sink: w.sink}
+		full.left.Store(1000)
+		w.sink = full
+		l.applying.Lock()
+		l.replace(&runner{writer: w, stop: make(chan struct{}), done: make(chan struct{})}, l.cfg)
+		l.applying.Unlock()
 		calls := 0
 		for err == nil {
 			calls++
@@ -177,13 +186,13 @@ func TestDiskFull(t *testing.T) {
 			t.Error("a call was allowed while the disk is full")
 		}
 		time.Sleep(10 * time.Second)
-		full.left = 1 << 20
+		full.left.Store(1 << 20)
 		time.Sleep(time.Second)
 		if err := l.Require(t.Context(), &Event{Kind: KindCall}); err != nil || l.Stats().Failing {
 			t.Errorf("after the disk has space again: %v", err)
 		}
 		l.Close()
-		l.wantOK(uint64(calls + 2 + 2))
+		l.wantOK(uint64(calls + 2 + 2 + 2))
 	})
 }
 
