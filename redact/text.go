@@ -21,7 +21,7 @@ func (w *walk) redactText(text []byte) (out []byte, changed bool) {
 		next, kind := w.redactJSON(text)
 		found := w.findPatterns(next)
 		if !kind.isJSON {
-			found = apart(append(found, w.taken.find(next)...))
+			found = apart(append(found, w.taken.findIn(next)...))
 		}
 		if len(found) == 0 && !kind.isChanged {
 			return text, changed
@@ -165,8 +165,8 @@ func (l literals) has(value []byte) bool {
 	return l.tooMany || slices.ContainsFunc(l.texts, func(text []byte) bool { return bytes.Equal(text, value) })
 }
 
-// find returns the ranges of a text that literals are at.
-func (l literals) find(text []byte) [][]int {
+// findIn returns the ranges of a text that literals are at.
+func (l literals) findIn(text []byte) [][]int {
 	if l.tooMany && string(text) != Replacement && len(text) > 0 {
 		return [][]int{{0, len(text)}}
 	}
@@ -214,13 +214,13 @@ func (l *literals) addValues(raw []byte) {
 		case '"':
 			str, err := s.Str()
 			if err == nil && str.Chars >= minLiteral {
-				l.add(jsonscan.AppendDecoded(nil, str.Of(raw)))
+				l.addLiteral(jsonscan.AppendDecoded(nil, str.Of(raw)))
 			}
 			return err
 		default:
 			span, err := s.Skip()
 			if kind := raw[span.Start]; err == nil && span.Len() >= minLiteral && kind != 't' && kind != 'f' && kind != 'n' {
-				l.add(span.Of(raw))
+				l.addLiteral(span.Of(raw))
 			}
 			return err
 		}
@@ -228,7 +228,7 @@ func (l *literals) addValues(raw []byte) {
 	_ = visit() // it was scanned before
 }
 
-func (l *literals) add(text []byte) {
+func (l *literals) addLiteral(text []byte) {
 	if slices.ContainsFunc(l.texts, func(known []byte) bool { return bytes.Equal(known, text) }) {
 		return
 	}

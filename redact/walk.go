@@ -52,7 +52,7 @@ func (w *walk) visitValue(at []pointer) error {
 	}
 	span, err := w.Skip()
 	if value := span.Of(w.data); err == nil && (w.matchesPattern(value) || w.taken.has(value)) {
-		w.replace(span)
+		w.replaceValue(span)
 	}
 	return err
 }
@@ -91,7 +91,7 @@ func (w *walk) visitMember(at []pointer, key string) error {
 				span = jsonscan.Span{Start: start, End: len(w.data)}
 				w.isCutOff = true
 			}
-			w.replace(span)
+			w.replaceValue(span)
 			return err
 		}
 		below = append(below, p[1:])
@@ -118,8 +118,8 @@ func (w *walk) visitParams() error {
 	})
 }
 
-// replace replaces a value, unless that was done before.
-func (w *walk) replace(span jsonscan.Span) {
+// replaceValue replaces a value, unless that was done before.
+func (w *walk) replaceValue(span jsonscan.Span) {
 	text := jsonscan.AppendQuoted(nil, Replacement)
 	if !bytes.Equal(span.Of(w.data), text) {
 		w.edits = append(w.edits, jsonscan.Edit{Span: span, Text: text})
