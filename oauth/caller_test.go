@@ -139,7 +139,7 @@ func TestPrincipalsAreApart(t *testing.T) {
 }
 
 // S17 for grants: only the browser that began an authorization can end it, and only once.
-func TestOnlyTheBrowserThatBegan(t *testing.T) {
+func TestOnlyTheBrowserThatBeganS17(t *testing.T) {
 	w := newFakeServers(t)
 	captureLog(t, nil)
 	d := newTestTransport(t, newStore(t))

@@ -14,7 +14,7 @@ import (
 
 // A host that only the system's resolver reads as an address (decimal, octal, hexadecimal, short) is
 // checked when it is dialled, not as it is written.
-func TestEgressChecksDialledAddress(t *testing.T) {
+func TestEgressChecksDialledAddressS12(t *testing.T) {
 	local := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("it was reached") }))
 	defer local.Close()
 	_, port, _ := strings.Cut(strings.TrimPrefix(local.URL, "http://"), ":")
@@ -30,7 +30,7 @@ func TestEgressChecksDialledAddress(t *testing.T) {
 
 // A server cannot lead the gateway to an address that is closer than its own: not to this machine, not to
 // a cloud's metadata service.
-func TestEgressNoCloserThanServer(t *testing.T) {
+func TestEgressNoCloserThanServerS12(t *testing.T) {
 	local := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) }))
 	defer local.Close()
 	for server, refused := range map[string]bool{
@@ -53,7 +53,7 @@ func TestEgressNoCloserThanServer(t *testing.T) {
 }
 
 // A POST is never redirected; a GET only within the same host.
-func TestRedirects(t *testing.T) {
+func TestRedirectsS12(t *testing.T) {
 	other := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { t.Errorf("%s %s came to another host", r.Method, r.URL) }))
 	defer other.Close()
 	mux := http.NewServeMux()
@@ -82,7 +82,7 @@ func TestRedirects(t *testing.T) {
 }
 
 // Addresses that a browser should not open are not shown (CVE-2025-6514 was one).
-func TestUnsafeAddressesAreNotShown(t *testing.T) {
+func TestUnsafeAddressesAreNotShownS12(t *testing.T) {
 	for _, at := range []string{"file://localhost/etc/passwd", "javascript://localhost/%0aalert(1)", "http://a:b@localhost/authorize", "ftp://localhost/x"} {
 		w := newFakeServers(t)
 		w.authEndpoint = at

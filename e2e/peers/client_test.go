@@ -66,6 +66,9 @@ func runAdapterWith(ctx context.Context, upstream string) error {
 			return err
 		}
 	}
+	if len(subjects()) > 0 {
+		up.Credentials = "caller"
+	}
 	s, err := newSite(home, []server{up})
 	if err != nil {
 		return err
@@ -79,15 +82,11 @@ func runAdapterWith(ctx context.Context, upstream string) error {
 		_ = g.Terminate(exitLimit) // other tests check how it exits
 		fmt.Fprintf(os.Stderr, "output of ctxgate:\n%s\n", g.Tail(logTail))
 	}()
-	go openInvitations(ctx, log)
-	proxy, err := revision(os.Getenv(revisionVariable)).filterProxy(g.URL + "/mcp")
-	if err != nil {
-		return err
+	if len(subjects()) > 0 {
+		return runClients(ctx, g.URL)
 	}
-	defer proxy.Close()
-	client := exec.CommandContext(ctx, os.Getenv(clientVariable), proxy.URL)
-	client.Stdout, client.Stderr = os.Stdout, os.Stderr
-	return client.Run()
+	go openInvitations(ctx, log)
+	return runClient(ctx, g.URL+"/mcp")
 }
 
 // The suite passes with the Go SDK's own client in both revisions.

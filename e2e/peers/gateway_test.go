@@ -27,6 +27,14 @@ type config struct {
 	Admin   listener `json:"admin"`
 	Pruner  listener `json:"mcp_pruner"`
 	State   driver   `json:"state"`
+	Tokens  []token  `json:"tokens,omitempty"`
+}
+
+// token is a named caller.
+type token struct {
+	Name   string `json:"name"`
+	SHA256 string `json:"sha256"`
+	Tenant string `json:"tenant"`
 }
 
 type listener struct {
@@ -46,6 +54,8 @@ type server struct {
 	Transport string            `json:"transport,omitempty"`
 	Prefix    string            `json:"prefix,omitempty"`
 	OAuth     map[string]string `json:"oauth,omitempty"`
+
+	Credentials string `json:"credentials,omitempty"`
 }
 
 // site is the home directory of a gateway and its servers, with the configuration.
@@ -59,6 +69,7 @@ func newSite(home string, servers []server) (site, error) {
 		Level:   "DEBUG",
 		Servers: servers,
 		State:   driver{"memory"},
+		Tokens:  tokens(subjects()),
 	}, "", "  ")
 	if err != nil {
 		return s, err

@@ -159,13 +159,6 @@ func (c *Cache) Find(caller upstream.Caller, k Kind, shown string) (Entry, bool)
 	return e, ok && !c.IsOfOthers(caller, e)
 }
 
-// IsOfOthers reports whether an entry among the plain ones says nothing about what a client is offered: its server sees other
-// credentials for that.
-func (c *Cache) IsOfOthers(caller upstream.Caller, e Entry) bool {
-	r := c.deps.Layout().ByID[e.Server]
-	return r != nil && r.HasOwnCredential(caller)
-}
-
 // Wait returns the catalog once the lists of all servers are read, or their list_wait is over.
 func (c *Cache) Wait(ctx context.Context, caller upstream.Caller, layout *Layout) *Catalog {
 	return c.upToDate(c.waitFor(ctx, caller, layout.Servers))
@@ -434,7 +427,12 @@ func (c *Cache) ServerUp(l *upstream.ManagedConn) {
 
 // ServerDown ends the wait for a server that failed.
 func (c *Cache) ServerDown(l *upstream.ManagedConn) {
-	c.eachOffer(l, func(_ *Class, o *cachedOffer) { o.markReady() })
+	c.eachOffer(l, func(class *Class, o *cachedOffer) {
+		if o.reading && o.remote.HasOwnCredential(class.caller) {
+			return // the read is about to fail, and may have something to list in its place
+		}
+		o.markReady()
+	})
 }
 
 // eachOffer calls f for the offers that can be read from a connection.

@@ -99,6 +99,13 @@ func (c *Cache) IsOf(class *Class, caller upstream.Caller) bool {
 	return name == class.name
 }
 
+// IsOfOthers reports whether an entry among the plain ones says nothing about what a client is offered: its server sees other
+// credentials for that.
+func (c *Cache) IsOfOthers(caller upstream.Caller, e Entry) bool {
+	r := c.deps.Layout().ByID[e.Server]
+	return r != nil && r.HasOwnCredential(caller)
+}
+
 // makeRoom forgets the class that was used longest ago if there are too many of its sort; the lock is held. Those of callers with
 // credentials of their own do not push out the others.
 func (c *Cache) makeRoom(isOwn bool) {
