@@ -181,6 +181,7 @@ func (l *Limiter) take(rules []*rule, c Caller, t Target, h *Hold) error {
 		*usage
 		owner    Caller
 		isRating bool
+		isHeld   bool // counts what is in flight
 	}
 	var buffer [8]match
 	matches := buffer[:0]
@@ -191,9 +192,9 @@ func (l *Limiter) take(rules []*rule, c Caller, t Target, h *Hold) error {
 		if !r.matches(c, t) {
 			continue
 		}
-		m := match{rule: r, owner: r.entry.ownerOf(c), isRating: r.entry.Rate > 0 && (h == nil || !r.entry.isForCallers())}
+		m := match{rule: r, owner: r.entry.ownerOf(c), isRating: r.entry.Rate > 0 && (h == nil || !r.entry.isForCallers()), isHeld: r.entry.Concurrency > 0 && h != nil}
 		m.usage = r.usageOf(m.owner, now)
-		if r.entry.Concurrency > 0 && m.inFlight >= r.entry.Concurrency && wait < busyRetry {
+		if m.isHeld && m.inFlight >= r.entry.Concurrency && wait < busyRetry {
 			refusal, wait = r, busyRetry
 		}
 		if m.isRating {
@@ -210,7 +211,7 @@ func (l *Limiter) take(rules []*rule, c Caller, t Target, h *Hold) error {
 		if m.isRating {
 			m.rule.rate.takeCall(&m.usage.bucket, now)
 		}
-		if m.entry.Concurrency > 0 {
+		if m.isHeld {
 			m.inFlight++
 			h.add(m.usage)
 		}

@@ -453,3 +453,28 @@ func BenchmarkEnter(b *testing.B) {
 		h.Release()
 	}
 }
+
+// One entry may limit both how often its callers call and how much they have in flight: messages count when they are
+// admitted, calls in flight when they enter.
+func TestRateAndConcurrencyOfCallers(t *testing.T) {
+	c := &clock{}
+	l := New(Config{Limits: []Entry{entry(func(e *Entry) { e.Rate, e.Burst, e.Concurrency = 3, 3, 1 })}}, c.now)
+	who := Caller{Tenant: "t", Subject: "s"}
+	var first, second Hold
+	for i, want := range []bool{true, true, true, false} {
+		if err := l.Admit(who); (err == nil) != want {
+			t.Errorf("message %d: %v", i, err)
+		}
+	}
+	if err := l.Enter(who, Target{Server: "fs"}, &first); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Enter(who, Target{Server: "fs"}, &second); fault.KindOf(err) != fault.RateLimited {
+		t.Errorf("a second call in flight: %v", err)
+	}
+	first.Release()
+	if err := l.Enter(who, Target{Server: "fs"}, &second); err != nil {
+		t.Error(err)
+	}
+	second.Release()
+}
