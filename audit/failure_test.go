@@ -208,7 +208,7 @@ func TestFileWriteFails(t *testing.T) {
 	if n, err := f.writeLines([]byte("x\n")); n != 0 || err == nil {
 		t.Errorf("%d, %v", n, err)
 	}
-	if err := f.flush(); err == nil {
+	if err := f.sync(); err == nil {
 		t.Error("a closed file was forced to disk")
 	}
 }

@@ -103,7 +103,7 @@ func (f *logFile) writeLines(lines []byte) (int, error) {
 	return whole, fmt.Errorf("writing the audit log: %w", err)
 }
 
-func (f *logFile) flush() error {
+func (f *logFile) sync() error {
 	if err := f.file.Sync(); err != nil {
 		return fmt.Errorf("forcing the audit log to disk: %w", err)
 	}
@@ -119,7 +119,7 @@ func (f *logFile) rotate(rec *head) error {
 	if err != nil {
 		return err
 	}
-	if err := f.flush(); err != nil {
+	if err := f.sync(); err != nil {
 		return err
 	}
 	name := fmt.Sprintf("%s.%012d", f.path, first)

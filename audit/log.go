@@ -317,7 +317,7 @@ func (l *Log) run(r *runner) {
 		ok := l.drain(r)
 		if r.writer.cfg.Sync != SyncNone && (stopping || time.Since(synced) >= syncInterval) {
 			synced = time.Now()
-			if err := r.writer.flush(); err != nil {
+			if err := r.writer.syncSink(); err != nil {
 				l.report(r, err)
 			}
 		}

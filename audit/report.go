@@ -42,8 +42,8 @@ type PartReport struct {
 // OK says that nothing was found wrong.
 func (r *Report) OK() bool { return r.ProblemCount == 0 && !r.BadRecord && !r.NoRecord }
 
-// add adds a problem of a line of a file, or of the log as a whole where file is "".
-func (r *Report) add(file string, line int, text string) {
+// addFinding adds a problem of a line of a file, or of the log as a whole where file is "".
+func (r *Report) addFinding(file string, line int, text string) {
 	r.ProblemCount++
 	if len(r.Problems) >= maxProblems {
 		return

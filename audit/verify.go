@@ -157,7 +157,7 @@ func (v *verifier) checkPart(name string, r io.Reader) error {
 		line, err := in.ReadSlice('\n')
 		switch {
 		case errors.Is(err, bufio.ErrBufferFull):
-			v.report.add(name, number, "this is longer than any line of an audit log")
+			v.report.addFinding(name, number, "this is longer than any line of an audit log")
 			v.linked = false
 			for errors.Is(err, bufio.ErrBufferFull) {
 				_, err = in.ReadSlice('\n')
@@ -187,20 +187,20 @@ func (v *verifier) checkPartial(name string, number int, line []byte) {
 		v.report.Partial = len(line)
 		return
 	}
-	v.report.add(name, number, "the line has no end")
+	v.report.addFinding(name, number, "the line has no end")
 }
 
 func (v *verifier) checkLine(info *PartReport, number int, raw []byte) {
 	name := info.Name
 	line, ok := parseLine(v.trimPrefix(raw))
 	if !ok {
-		v.report.add(name, number, "this is not a line of an audit log")
+		v.report.addFinding(name, number, "this is not a line of an audit log")
 		v.linked = false
 		return
 	}
 	key := keyOf(v.keys, line)
 	if key < 0 {
-		v.report.add(name, number, lineText(line.seq, "was changed, or was made with another secret: its MAC does not match"))
+		v.report.addFinding(name, number, lineText(line.seq, "was changed, or was made with another secret: its MAC does not match"))
 		if v.last.seq == 0 || line.seq == v.last.seq+1 { // it stands for the line that was there
 			v.advance(line)
 		}
@@ -210,16 +210,16 @@ func (v *verifier) checkLine(info *PartReport, number int, raw []byte) {
 	began := v.last.seq > 0
 	switch {
 	case began && line.seq <= v.last.seq:
-		v.report.add(name, number, lineText(line.seq, "is in the wrong place, or there twice"))
+		v.report.addFinding(name, number, lineText(line.seq, "is in the wrong place, or there twice"))
 		return
 	case began && line.seq > v.last.seq+1:
-		v.report.add(name, number, missingText(v.last.seq+1, line.seq-1)+" before this one")
+		v.report.addFinding(name, number, missingText(v.last.seq+1, line.seq-1)+" before this one")
 	case began && v.linked && line.prev != v.last.mac:
-		v.report.add(name, number, lineText(line.seq, "does not follow the line before it"))
+		v.report.addFinding(name, number, lineText(line.seq, "does not follow the line before it"))
 	case began && key > v.key:
-		v.report.add(name, number, lineText(line.seq, "was made with an older secret than the line before it"))
+		v.report.addFinding(name, number, lineText(line.seq, "was made with an older secret than the line before it"))
 	case !began && line.seq == 1 && line.prev != (mac{}):
-		v.report.add(name, number, lineText(line.seq, "does not begin a log"))
+		v.report.addFinding(name, number, lineText(line.seq, "does not begin a log"))
 	}
 	v.advance(line)
 	v.linked, v.key = true, key
@@ -248,17 +248,17 @@ func (v *verifier) checkEnds() {
 		return
 	}
 	if v.first == 0 && v.head.seq > 0 {
-		r.add("", 0, missingText(v.head.first, v.head.seq)+": the files have no line of this log")
+		r.addFinding("", 0, missingText(v.head.first, v.head.seq)+": the files have no line of this log")
 		return
 	}
 	if v.first > v.head.first {
-		r.add("", 0, missingText(v.head.first, v.first-1)+" at the beginning")
+		r.addFinding("", 0, missingText(v.head.first, v.first-1)+" at the beginning")
 	}
 	switch {
 	case v.last.seq < v.head.seq:
-		r.add("", 0, missingText(v.last.seq+1, v.head.seq)+" at the end")
+		r.addFinding("", 0, missingText(v.last.seq+1, v.head.seq)+" at the end")
 	case !v.atEnd && v.head.seq > 0:
-		r.add("", 0, lineText(v.head.seq, "is not the one that was recorded as the last"))
+		r.addFinding("", 0, lineText(v.head.seq, "is not the one that was recorded as the last"))
 	}
 }
 

@@ -186,7 +186,7 @@ func TestManyProblemsAreCounted(t *testing.T) {
 
 func TestReportIsInert(t *testing.T) {
 	r := &Report{Parts: []*PartReport{{Name: "a\x1b[2J\u202eb"}}}
-	r.add("a\x1b[2J", 1, "text")
+	r.addFinding("a\x1b[2J", 1, "text")
 	if out := text(r); strings.ContainsAny(out, "\x1b\u202e") || !strings.Contains(out, "a·[2J·b") {
 		t.Errorf("%q", out)
 	}

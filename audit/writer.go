@@ -22,7 +22,7 @@ type sink interface {
 
 	// writeLines returns how many bytes of whole lines were written.
 	writeLines(lines []byte) (int, error)
-	flush() error // to disk
+	sync() error // to disk
 	io.Closer
 }
 
@@ -93,7 +93,7 @@ func openWriter(cfg Config, opts Options) (*writer, error) {
 	return w, nil
 }
 
-func (w *writer) close() error { return errors.Join(w.sink.flush(), w.sink.Close(), w.closeHead()) }
+func (w *writer) close() error { return errors.Join(w.sink.sync(), w.sink.Close(), w.closeHead()) }
 
 func (w *writer) closeHead() error {
 	if w.file == nil {
@@ -177,7 +177,7 @@ func (w *writer) writeChunk(events []byte) (int, error) {
 	}
 	w.dirty = true
 	if err == nil && w.cfg.Sync == SyncAlways {
-		err = w.flush()
+		err = w.syncSink()
 	}
 	w.head.position = w.ends[written-1].position
 	w.head.size += int64(w.ends[written-1].end)
@@ -211,11 +211,11 @@ func (w *writer) saveHead() error {
 	return w.file.save(&w.head, w.keys[0])
 }
 
-// flush forces what was written to disk.
-func (w *writer) flush() error {
+// syncSink forces what was written to disk.
+func (w *writer) syncSink() error {
 	if !w.dirty {
 		return nil
 	}
 	w.dirty = false
-	return w.sink.flush()
+	return w.sink.sync()
 }

@@ -123,7 +123,7 @@ func (a *Authenticator) AuthenticateToken(ctx context.Context, token string) (Ca
 
 // identify tries the kinds of tokens in order.
 func (a *Authenticator) identify(ctx context.Context, token string, from origin) (Caller, error) {
-	if who, ok := a.tokens.find(sha256.Sum256([]byte(token)), a.now()); ok {
+	if who, ok := a.tokens.findToken(sha256.Sum256([]byte(token)), a.now()); ok {
 		return who, nil
 	}
 	if a.oidc != nil && token != "" {
@@ -148,7 +148,7 @@ func (a *Authenticator) Revalidate(c Caller) error {
 	if a.oidc != nil && a.oidc.isStillValid(c) {
 		return nil
 	}
-	today, ok := a.tokens.find(c.id.proof, a.now())
+	today, ok := a.tokens.findToken(c.id.proof, a.now())
 	if !ok {
 		today, ok = a.revalidateConnection(c)
 	}

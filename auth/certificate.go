@@ -48,7 +48,7 @@ type TLS struct {
 // IsEnabled says whether the main listener speaks TLS.
 func (t TLS) IsEnabled() bool { return t.Cert.IsSet() }
 
-func (t TLS) validate() []error {
+func (t TLS) problems() []error {
 	var problems []error
 	problem := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
 	switch {

@@ -77,7 +77,7 @@ func (c Config) Validate() []error {
 		problems = append(problems, errors.New("auth_token: is one that everybody knows: make a random one, for example with openssl rand -hex 32"))
 	}
 	for i, t := range c.Tokens {
-		for _, err := range t.validate() {
+		for _, err := range t.problems() {
 			problems = append(problems, fmt.Errorf("tokens[%d].%w", i, err))
 		}
 		if j := slices.IndexFunc(c.Tokens[:i], func(other Token) bool { return other.Name == t.Name }); j >= 0 && !t.isSameCaller(c.Tokens[j]) {
@@ -85,14 +85,14 @@ func (c Config) Validate() []error {
 		}
 	}
 	for i, k := range c.HMAC {
-		for _, err := range k.validate() {
+		for _, err := range k.problems() {
 			problems = append(problems, fmt.Errorf("hmac[%d].%w", i, err))
 		}
 		if slices.ContainsFunc(c.HMAC[:i], func(other HMACKey) bool { return other.KeyID == k.KeyID }) {
 			problems = append(problems, fmt.Errorf("hmac[%d].key_id: is used twice", i))
 		}
 	}
-	for _, err := range c.TLS.validate() {
+	for _, err := range c.TLS.problems() {
 		problems = append(problems, fmt.Errorf("tls.%w", err))
 	}
 	for _, err := range c.OIDC.Validate() {
@@ -122,7 +122,7 @@ func (c Config) validateUnique() []error {
 	return problems
 }
 
-func (t Token) validate() []error {
+func (t Token) problems() []error {
 	var problems []error
 	problem := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
 	if err := checkName(t.Name); err != nil {

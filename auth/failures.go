@@ -33,8 +33,8 @@ func (f failureLimit) isBelow(host string, now time.Time) bool {
 	return f.total.TokensAt(now) >= 1 && (!ok || of.TokensAt(now) >= 1)
 }
 
-// add counts a wrong signature.
-func (f failureLimit) add(host string, now time.Time) {
+// countFailure counts a wrong signature.
+func (f failureLimit) countFailure(host string, now time.Time) {
 	of, ok := f.hosts.Get(host)
 	if !ok {
 		of = rate.NewLimiter(maxFailuresOfHost, maxFailuresOfHost)

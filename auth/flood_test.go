@@ -91,7 +91,7 @@ func TestFloodFromManyHosts(t *testing.T) {
 	f, now := newFailureLimit(), time.Now()
 	n := 0
 	for host := 0; f.isBelow(fmt.Sprint(host), now) && n < 2*maxFailures; host++ {
-		f.add(fmt.Sprint(host), now)
+		f.countFailure(fmt.Sprint(host), now)
 		n++
 	}
 	if n != maxFailures {
@@ -101,7 +101,7 @@ func TestFloodFromManyHosts(t *testing.T) {
 		t.Error("the limit does not recover")
 	}
 	for n = 0; f.isBelow("y", now.Add(time.Hour)) && n < 2*maxFailures; n++ {
-		f.add("y", now.Add(time.Hour))
+		f.countFailure("y", now.Add(time.Hour))
 	}
 	if n != maxFailuresOfHost {
 		t.Errorf("%d wrong signatures of one host", n)

@@ -108,8 +108,8 @@ func (k key) isFor(alg string) bool {
 	return false
 }
 
-// find returns the key of a token: the one with its key id or, without an id, the only one that fits.
-func (s *keySet) find(id, alg string) (any, bool) {
+// publicKey returns the key of a token: the one with its key id or, without an id, the only one that fits.
+func (s *keySet) publicKey(id, alg string) (any, bool) {
 	var fitting []key
 	for _, k := range s.keys {
 		if (id == "" || k.id == id) && k.isFor(alg) {
@@ -197,8 +197,8 @@ func (k *keys) finishFetch(done chan struct{}) {
 	close(done)
 }
 
-// find returns the key of a token, and the set that it is in. If the key is unknown, the keys are fetched again.
-func (k *keys) find(ctx context.Context, id, alg string) (any, *keySet, error) {
+// fetchKey returns the key of a token, and the set that it is in. If the key is unknown, the keys are fetched again.
+func (k *keys) fetchKey(ctx context.Context, id, alg string) (any, *keySet, error) {
 	if public, set, err := k.lookUp(id, alg); err == nil {
 		return public, set, nil
 	}
@@ -226,7 +226,7 @@ func (k *keys) lookUp(id, alg string) (any, *keySet, error) {
 	if set == nil {
 		return nil, nil, errNoKeys
 	}
-	public, ok := set.find(id, alg)
+	public, ok := set.publicKey(id, alg)
 	if !ok {
 		return nil, set, errUnknownKey
 	}

@@ -312,14 +312,14 @@ func TestParseKeySet(t *testing.T) {
 		}
 		var algs []string
 		for _, alg := range []string{"RS256", "RS512", "PS256", "ES256", "ES384", "EdDSA", "HS256", "none"} {
-			if _, ok := set.find("k", alg); ok {
+			if _, ok := set.publicKey("k", alg); ok {
 				algs = append(algs, alg)
 			}
 		}
 		if got := strings.Join(algs, " "); got != tt.algs {
 			t.Errorf("%s: for %q", name, got)
 		}
-		if _, ok := set.find("last", "RS256"); !ok {
+		if _, ok := set.publicKey("last", "RS256"); !ok {
 			t.Errorf("%s: the other key is lost", name)
 		}
 	}
@@ -331,7 +331,7 @@ func TestParseKeySet(t *testing.T) {
 		t.Fatal(err)
 	}
 	for ask, want := range map[[2]string]bool{{"a", "RS256"}: true, {"b", "RS256"}: true, {"b", "ES256"}: true, {"", "RS256"}: false, {"", "ES256"}: false, {"A", "RS256"}: false} {
-		if _, ok := two.find(ask[0], ask[1]); ok != want {
+		if _, ok := two.publicKey(ask[0], ask[1]); ok != want {
 			t.Errorf("%v: %t", ask, ok)
 		}
 	}

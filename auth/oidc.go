@@ -166,7 +166,7 @@ func (v *verifier) verify(ctx context.Context, token, host string) (*verified, e
 		if err != nil {
 			return nil, err
 		}
-		public, from, err := v.keys.find(ctx, id, t.Method.Alg())
+		public, from, err := v.keys.fetchKey(ctx, id, t.Method.Alg())
 		if err != nil {
 			return nil, err
 		}
@@ -178,7 +178,7 @@ func (v *verifier) verify(ctx context.Context, token, host string) (*verified, e
 	})
 	if err != nil {
 		if set != nil && errors.Is(err, jwt.ErrTokenSignatureInvalid) {
-			v.failures.add(host, v.now())
+			v.failures.countFailure(host, v.now())
 		}
 		return nil, fmt.Errorf("the access token: %w", err)
 	}

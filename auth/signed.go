@@ -42,7 +42,7 @@ type HMACKey struct {
 // minHMACSecret is the shortest key.
 const minHMACSecret = 32
 
-func (k HMACKey) validate() []error {
+func (k HMACKey) problems() []error {
 	var problems []error
 	problem := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
 	if err := checkName(k.KeyID); err != nil {
@@ -133,7 +133,7 @@ func (a *Authenticator) revalidateConnection(c Caller) (today Caller, ok bool) {
 	if c.id.proof == a.certificates.proof && a.certificates.ClientCA.IsSet() && !c.id.isExpired(a.now()) {
 		return c, true
 	}
-	return a.signed.find(c.id.proof)
+	return a.signed.findProof(c.id.proof)
 }
 
 // isSigned says whether a header's value is a signature for this gateway.
@@ -188,8 +188,8 @@ func (s *signedKeys) authenticate(r *http.Request, now time.Time) (Caller, error
 	return key.caller, nil
 }
 
-// find returns the caller of a proof, if its key is still configured.
-func (s *signedKeys) find(proof [sha256.Size]byte) (Caller, bool) {
+// findProof returns the caller of a proof, if its key is still configured.
+func (s *signedKeys) findProof(proof [sha256.Size]byte) (Caller, bool) {
 	for _, key := range s.keys {
 		if key.caller.id.proof == proof {
 			return key.caller, true

@@ -36,8 +36,8 @@ func (t Token) identity() identity {
 	}
 }
 
-// find returns the caller of a hash.
-func (t tokens) find(sum [sha256.Size]byte, now time.Time) (Caller, bool) {
+// findToken returns the caller of a hash.
+func (t tokens) findToken(sum [sha256.Size]byte, now time.Time) (Caller, bool) {
 	c, ok := t[sum]
 	if !ok || c.id.isExpired(now) {
 		return Caller{}, false

@@ -143,7 +143,7 @@ func (a *account) decide(t *Tracker, batch []*operation) (total change) {
 			op.warning = t.warningOf(a.tenant, have)
 		}
 		have = have.with(op.change)
-		total.add(op.change)
+		total.addChange(op.change)
 	}
 	return total
 }
@@ -167,7 +167,7 @@ func (a *account) read(ctx context.Context, t *Tracker) error {
 func (a *account) addUnsaved(c change) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.unsaved.add(c)
+	a.unsaved.addChange(c)
 }
 
 // write stores the tally after a change, and what could not be stored before. It returns false if another process has
@@ -182,8 +182,8 @@ func (a *account) write(ctx context.Context, t *Tracker, c change) (bool, error)
 	stored, err := t.store.PutIf(ctx, state.Condition{Key: key, Value: a.stored}, state.Item{Key: key, Group: key, Value: raw, Pinned: true})
 	if err != nil {
 		a.tried, a.triedFor = raw, change{}
-		a.triedFor.add(a.unsaved)
-		a.triedFor.add(c)
+		a.triedFor.addChange(a.unsaved)
+		a.triedFor.addChange(c)
 	}
 	if err != nil || !stored {
 		return false, err

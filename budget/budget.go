@@ -207,7 +207,7 @@ func (t *Tracker) refusalOf(tenant string, have tally) error {
 				return err
 			}
 		}
-		for _, p := range parts(used.plus(reserved), e.limit) {
+		for _, p := range parts(used.sum(reserved), e.limit) {
 			if p.limit > 0 && p.used >= p.limit {
 				err := fault.New(fault.RateLimited, "the rest of this tenant's budget is reserved for its requests in flight")
 				err.RetryAfter = busyRetry

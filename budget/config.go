@@ -59,14 +59,14 @@ func (c Config) Validate() []error {
 		problems = append(problems, fmt.Errorf("budgets: there are more than %d", maxEntries))
 	}
 	for i, e := range c.Budgets {
-		for _, err := range e.validate() {
+		for _, err := range e.validateEntry() {
 			problems = append(problems, fmt.Errorf("budgets[%d].%w", i, err))
 		}
 	}
 	return problems
 }
 
-func (e Entry) validate() []error {
+func (e Entry) validateEntry() []error {
 	var problems []error
 	if e.Tenant == "" || len(e.Tenant) > glob.MaxLength {
 		problems = append(problems, fmt.Errorf("tenant: a name or pattern is needed, of at most %d bytes", glob.MaxLength))
@@ -98,7 +98,7 @@ type Amount struct {
 	Money    int64 `json:"money"`
 }
 
-func (a Amount) plus(b Amount) Amount {
+func (a Amount) sum(b Amount) Amount {
 	return Amount{addUp(a.Requests, b.Requests), addUp(a.Tokens, b.Tokens), addUp(a.Money, b.Money)}
 }
 

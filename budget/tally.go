@@ -55,8 +55,8 @@ type change struct {
 	held map[int64]Amount
 }
 
-func (c *change) add(d change) {
-	c.used = c.used.plus(d.used)
+func (c *change) addChange(d change) {
+	c.used = c.used.sum(d.used)
 	if c.held == nil {
 		c.held = map[int64]Amount{}
 	}
@@ -87,13 +87,13 @@ func (c *change) isZero() bool {
 
 // with is the tally after a change.
 func (t tally) with(c change) tally {
-	t.UsedDay, t.UsedMonth = t.UsedDay.plus(c.used), t.UsedMonth.plus(c.used)
+	t.UsedDay, t.UsedMonth = t.UsedDay.sum(c.used), t.UsedMonth.sum(c.used)
 	t.Held = maps.Clone(t.Held)
 	if t.Held == nil {
 		t.Held = map[int64]Amount{}
 	}
 	for hour, a := range c.held {
-		if t.Held[hour] = t.Held[hour].plus(a); t.Held[hour] == (Amount{}) {
+		if t.Held[hour] = t.Held[hour].sum(a); t.Held[hour] == (Amount{}) {
 			delete(t.Held, hour)
 		}
 	}
@@ -112,7 +112,7 @@ func (t tally) used(per string) Amount {
 func (t tally) reserved() Amount {
 	var sum Amount
 	for _, a := range t.Held {
-		sum = sum.plus(a)
+		sum = sum.sum(a)
 	}
 	return sum
 }

@@ -82,14 +82,14 @@ func (c Config) Validate() []error {
 		problems = append(problems, fmt.Errorf("limits: there are more than %d", maxEntries))
 	}
 	for i, e := range c.Limits {
-		for _, err := range e.validate() {
+		for _, err := range e.validateEntry() {
 			problems = append(problems, fmt.Errorf("limits[%d].%w", i, err))
 		}
 	}
 	return problems
 }
 
-func (e Entry) validate() []error {
+func (e Entry) validateEntry() []error {
 	var problems []error
 	for _, p := range []struct{ key, pattern string }{
 		{"name", e.Name}, {"tenant", e.Tenant}, {"credential", e.Credential}, {"server", e.Server}, {"tool", e.Tool}, {"model", e.Model},

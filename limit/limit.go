@@ -213,7 +213,7 @@ func (l *Limiter) take(rules []*rule, c Caller, t Target, h *Hold) error {
 		}
 		if m.isHeld {
 			m.inFlight++
-			h.add(m.usage)
+			h.addUsage(m.usage)
 		}
 		if m.usage != &m.shared {
 			m.keys[m.owner] = m.usage
@@ -275,7 +275,7 @@ type Hold struct {
 	rest    []*usage
 }
 
-func (h *Hold) add(u *usage) {
+func (h *Hold) addUsage(u *usage) {
 	if h.count < len(h.first) {
 		h.first[h.count] = u
 		h.count++

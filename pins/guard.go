@@ -269,12 +269,12 @@ func compareLocked(record Record, server, tool string, def Definition) *Hold {
 
 // compareFirst compares a definition with the one that was seen first. Another process may have approved it meanwhile.
 func (st *serverState) compareFirst(ctx context.Context, g *Guard, server, tool string, def Definition) *Hold {
-	old, ok := st.record.find(tool)
+	old, ok := st.record.findTool(tool)
 	if ok && old.Hash == def.Hash {
 		return nil
 	}
 	if st.reload(ctx, g, server) {
-		if old, ok = st.record.find(tool); ok && old.Hash == def.Hash {
+		if old, ok = st.record.findTool(tool); ok && old.Hash == def.Hash {
 			return nil
 		}
 	}
@@ -284,7 +284,7 @@ func (st *serverState) compareFirst(ctx context.Context, g *Guard, server, tool 
 	case g.deps.ReadOnly:
 		return nil
 	}
-	if !st.record.add(tool, def) {
+	if !st.record.addTool(tool, def) {
 		return newHold(server, tool, Unchecked, nil, def)
 	}
 	st.unsaved = true
@@ -292,7 +292,7 @@ func (st *serverState) compareFirst(ctx context.Context, g *Guard, server, tool 
 	return nil
 }
 
-func (r Record) find(tool string) (Definition, bool) {
+func (r Record) findTool(tool string) (Definition, bool) {
 	if tool == "" {
 		if r.Instructions == nil {
 			return Definition{}, false
@@ -303,8 +303,8 @@ func (r Record) find(tool string) (Definition, bool) {
 	return d, ok
 }
 
-// add adds a definition, or replaces it. It reports false when there is no room for it.
-func (r *Record) add(tool string, def Definition) bool {
+// addTool adds a definition, or replaces it. It reports false when there is no room for it.
+func (r *Record) addTool(tool string, def Definition) bool {
 	switch _, there := r.Tools[tool]; {
 	case tool == "":
 		r.Instructions = &def
@@ -399,7 +399,7 @@ func (g *Guard) approve(ctx context.Context, a Approval) error {
 	st.fresh = false
 	st.reload(ctx, g, a.Server)
 	next := st.record.clone()
-	if !next.add(a.Tool, a.Definition) {
+	if !next.addTool(a.Tool, a.Definition) {
 		return errors.New("there is no room for another tool of this server")
 	}
 	if g.deps.Save != nil {

@@ -19,8 +19,8 @@ type pendingOwned struct {
 	bytes map[string]int64
 }
 
-// add adds to the bytes of an owner and returns their sum.
-func (p *pendingOwned) add(owner string, bytes int64) int64 {
+// addBytes adds to the bytes of an owner and returns their sum.
+func (p *pendingOwned) addBytes(owner string, bytes int64) int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.bytes == nil {
@@ -52,7 +52,7 @@ func (s *Store) makeShareRoom(ctx context.Context, n need) error {
 	if n.bytes > share {
 		return errShareFull // an eviction would remove all that the owner has for nothing
 	}
-	pending := s.pendingOwned.add(n.owner, 0)
+	pending := s.pendingOwned.addBytes(n.owner, 0)
 	owned, err := s.bytesOf(ctx, n.owner)
 	if err != nil || owned+pending <= share {
 		return err
@@ -64,7 +64,7 @@ func (s *Store) makeShareRoom(ctx context.Context, n need) error {
 			return err
 		}
 		owned, err := s.bytesOf(ctx, n.owner)
-		if err == nil && owned+s.pendingOwned.add(n.owner, 0) > share {
+		if err == nil && owned+s.pendingOwned.addBytes(n.owner, 0) > share {
 			err = errShareFull // all that is left is spared
 		}
 		return err

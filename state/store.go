@@ -87,8 +87,8 @@ func (s *Store) putIn(ctx context.Context, items []Item, put func(context.Contex
 	return guard(ctx, s, func(ctx context.Context) (stored bool, err error) {
 		s.pendingBytes.Add(n.bytes)
 		defer s.pendingBytes.Add(-n.bytes)
-		s.pendingOwned.add(n.owner, n.bytes)
-		defer s.pendingOwned.add(n.owner, -n.bytes)
+		s.pendingOwned.addBytes(n.owner, n.bytes)
+		defer s.pendingOwned.addBytes(n.owner, -n.bytes)
 		if err := s.makeShareRoom(ctx, n); err != nil {
 			return false, err
 		}
