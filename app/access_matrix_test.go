@@ -48,7 +48,7 @@ func newMatrixServer(t *testing.T) *matrixServer {
 			result = `{"resourceTemplates":[]}`
 		case "tools/call":
 			s.used.Add(1)
-			result = `{"content":[{"type":"text","text":"ok"}]}`
+			result = `{"content":[{"type":"text","text":"ok"}],"task":{"taskId":"task-of-the-caller","status":"working"}}`
 		case "prompts/get":
 			s.used.Add(1)
 			result = `{"messages":[]}`

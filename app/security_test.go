@@ -32,6 +32,7 @@ var routes = map[string][]route{
 	`"GET " + list`:                        {{"main", "GET", "/v1/models", false}},
 	`"GET " + list + "/{id...}"`:           {{"main", "GET", "/v1/models/m", false}},
 	`"POST " + prefix + "{call...}"`:       {{"main", "POST", "/v1beta/models/m:generateContent", false}},
+	`StartPath`:                            {{"main", "GET", "/oauth/start", true}, {"main", "POST", "/oauth/start", true}},
 	`"GET " + CallbackPath`:                {{"main", "GET", "/oauth/callback", true}},
 	`"GET /metrics"`:                       {{"admin", "GET", "/metrics", false}},
 	`"GET /api/v1/status"`:                 {{"admin", "GET", "/api/v1/status", false}},

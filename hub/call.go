@@ -31,6 +31,9 @@ func (h *Hub) call(ctx context.Context, req *Request) (out Reply, err error) {
 		return Reply{}, err
 	}
 	defer func() { to.endPass(out, err) }()
+	if !h.tasks.mayUseTask(req, to.server()) {
+		return Reply{}, errUnknownTask
+	}
 	if to.hold != nil {
 		return Reply{}, to.hold.Err()
 	}
@@ -72,6 +75,9 @@ func (h *Hub) call(ctx context.Context, req *Request) (out Reply, err error) {
 	return h.FinishCall(ctx, req, to, m)
 }
 
+// errUnknownTask is the answer for tasks that are not the caller's, whether they exist or not.
+var errUnknownTask error = InvalidParams("there is no such task")
+
 // CallUpstream makes the upstream call of a request, with its params changed as the target says, and further.
 func (h *Hub) CallUpstream(ctx context.Context, req *Request, to Target, conn *upstream.ManagedConn, further ...jsonscan.Change) (m rpc.Message, err error) {
 	_, progress := req.Params.Meta(mcp.MetaProgressToken)
@@ -95,6 +101,7 @@ func (h *Hub) FinishCall(ctx context.Context, req *Request, to Target, m rpc.Mes
 	if err != nil {
 		return Reply{}, err
 	}
+	h.tasks.noteTask(req, to.server(), m.Reply)
 	res, err := mcp.ParseResult(m)
 	if err != nil {
 		return Reply{}, fault.Wrap(fault.BadReply, "the server's answer cannot be read", err)

@@ -59,6 +59,7 @@ type Hub struct {
 	watchers      watchers
 	stdioCount    atomic.Int64 // connections of ServeStdio so far
 	clients       clientList
+	tasks         taskOwners
 	completions   completions
 
 	closing  chan struct{}
@@ -106,7 +107,7 @@ type Deps struct {
 // New builds the endpoint from a valid configuration. Servers are started by Start, or by the first
 // request where there is a single client.
 func New(s Settings, d Deps) (*Hub, error) {
-	h := &Hub{deps: d, recall: d.Recall, meter: d.Meter, installs: upstream.NewInstallQueue(), closing: make(chan struct{}), watchers: watchers{all: map[watched][]*watcher{}}}
+	h := &Hub{deps: d, recall: d.Recall, meter: d.Meter, installs: upstream.NewInstallQueue(), closing: make(chan struct{}), tasks: newTaskOwners(), watchers: watchers{all: map[watched][]*watcher{}}}
 	h.catalog = catalog.NewCache(catalog.Deps{
 		Layout: func() *catalog.Layout { return &h.plan.Load().Layout },
 		Budget: d.Budget, Pins: d.Pins, Closing: h.closing, Changed: h.notifyListChanged,

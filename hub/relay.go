@@ -89,6 +89,9 @@ func (h *Hub) relayMessage(w http.ResponseWriter, r *http.Request, req *Request)
 	}
 	var sent Reply
 	defer func() { to.endPass(sent, err) }()
+	if !h.tasks.mayUseTask(req, id) {
+		return unknownRelayed("task", req.Params.Text("taskId"))
+	}
 	if tool != "" {
 		call := catalog.Call{Kind: catalog.Tools, At: id, Server: id, Name: tool}
 		if hold := h.catalog.Refusal(ctx, upstream.Caller{}, &req.Plan.Layout, call); hold != nil {
@@ -116,6 +119,7 @@ func (h *Hub) relayMessage(w http.ResponseWriter, r *http.Request, req *Request)
 	if err != nil {
 		return req.redactError(err)
 	}
+	h.tasks.noteTask(req, id, got)
 	policy.Goal = goal
 	cut := h.recall.Shrink(ctx, recall.ShrinkRequest{
 		Tenant: req.Caller.Tenant(), Origin: originFor(req.Method, to), CallID: req.Params.MetaText(mcp.MetaToolUseID),
