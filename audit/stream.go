@@ -16,7 +16,7 @@ type stream struct {
 func (s *stream) prepare(*head, bool, []*chainKey) ([]Event, error) { return nil, nil }
 func (s *stream) room(*head) int64                                  { return math.MaxInt64 }
 func (s *stream) rotate(*head) error                                { return nil }
-func (s *stream) sync() error                                      { return nil }
+func (s *stream) sync() error                                       { return nil }
 
 // Close leaves stdout open: it is not ours.
 func (s *stream) Close() error { return nil }

@@ -74,7 +74,7 @@ func (s *syslogSink) dial() error {
 func (s *syslogSink) prepare(*head, bool, []*chainKey) ([]Event, error) { return nil, nil }
 func (s *syslogSink) room(*head) int64                                  { return math.MaxInt64 }
 func (s *syslogSink) rotate(*head) error                                { return nil }
-func (s *syslogSink) sync() error                                      { return nil }
+func (s *syslogSink) sync() error                                       { return nil }
 
 // Close closes the connection.
 func (s *syslogSink) Close() error {

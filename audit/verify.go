@@ -162,11 +162,11 @@ func (v *verifier) checkPart(name string, r io.Reader) error {
 			for errors.Is(err, bufio.ErrBufferFull) {
 				_, err = in.ReadSlice('\n')
 			}
-			if err != nil && !errors.Is(err, io.EOF) {
-				return fmt.Errorf("reading %s: %w", name, err)
+			if errors.Is(err, io.EOF) {
+				return nil
 			}
 			if err != nil {
-				return nil
+				return fmt.Errorf("reading %s: %w", name, err)
 			}
 		case errors.Is(err, io.EOF) && len(line) == 0:
 			return nil

@@ -96,7 +96,7 @@ func (h *Hub) routeName(ctx context.Context, req *Request, k catalog.Kind, shown
 			t = req.Plan.targetOf(hold.Server, hold.Tool)
 		}
 	}
-	isHidden := k == catalog.Tools && t.remote != nil && !t.remote.Config().OffersTool(t.name) && !(t.name == catalog.AuthorizeTool && t.remote.IsPerCaller())
+	isHidden := k == catalog.Tools && t.remote != nil && !t.remote.Config().OffersTool(t.name) && (t.name != catalog.AuthorizeTool || !t.remote.IsPerCaller())
 	if isHidden || t.remote == nil && (t.builtin == nil || k != catalog.Tools) {
 		return Target{}, h.unknownItem(req, k.Noun(), shown)
 	}

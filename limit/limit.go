@@ -198,7 +198,7 @@ func (l *Limiter) take(rules []*rule, c Caller, t Target, h *Hold) error {
 			refusal, wait = r, busyRetry
 		}
 		if m.isRating {
-			if need := r.rate.wait(m.usage.bucket, now); need > wait {
+			if need := r.rate.wait(m.bucket, now); need > wait {
 				refusal, wait = r, need
 			}
 		}
@@ -209,7 +209,7 @@ func (l *Limiter) take(rules []*rule, c Caller, t Target, h *Hold) error {
 	}
 	for _, m := range matches {
 		if m.isRating {
-			m.rule.rate.takeCall(&m.usage.bucket, now)
+			m.rate.takeCall(&m.bucket, now)
 		}
 		if m.isHeld {
 			m.inFlight++

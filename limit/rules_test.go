@@ -100,7 +100,7 @@ func compareTrace(seed uint64) error {
 		wantWait, want := m.take(c.t.Sub(began))
 		err := l.Admit(who)
 		if wait = fault.RetryAfterOf(err); wait != wantWait || (err == nil) != want {
-			return fmt.Errorf("%+v: %v at %v: wait %v, %v; the model says %v, %t", e, who, c.t.Sub(began), wait, err, wantWait, want)
+			return fmt.Errorf("%+v: %v at %v: wait %v, %w; the model says %v, %t", e, who, c.t.Sub(began), wait, err, wantWait, want)
 		}
 	}
 	return nil

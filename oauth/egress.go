@@ -7,9 +7,10 @@ import (
 	"net/url"
 	"sync"
 
-	"github.com/ctxgate/ctxgate/internal/egress"
 	"github.com/modelcontextprotocol/go-sdk/oauthex"
 	"golang.org/x/oauth2"
+
+	"github.com/ctxgate/ctxgate/internal/egress"
 )
 
 // egressGuard connects to the authorization servers that one MCP server names. The MCP server could

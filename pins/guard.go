@@ -460,7 +460,7 @@ func describe(server, tool string) string {
 func newHold(server, tool string, reason Reason, old *Definition, def Definition) *Hold {
 	what := describe(server, tool)
 	approve := "; an operator sees the difference, and can approve it, with 'ctxgate pin'"
-	text := ""
+	var text string
 	switch {
 	case reason == Changed && tool == "":
 		text = what + " changed since they were approved, and are not sent" + approve

@@ -58,7 +58,7 @@ func checkLeft(t *testing.T, patterns []*regexp.Regexp, in string, out []byte) {
 		}
 	}
 	matched := false
-	var visit func(raw []byte, level int)
+	var visit func(raw []byte, level int) //nolint:staticcheck // it calls itself
 	visit = func(raw []byte, level int) {
 		eachText(raw, func(text string) {
 			for _, re := range patterns {

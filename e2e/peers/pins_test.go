@@ -44,7 +44,7 @@ func TestS8NpmServersArePinned(t *testing.T) {
 		t.Error("another lock from the same servers")
 	}
 	url := serveSite(t, s).URL + "/mcp"
-	for _, capabilities := range []*mcp.ClientCapabilities{{}, {Sampling: &mcp.SamplingCapabilities{}, Elicitation: &mcp.ElicitationCapabilities{}}} {
+	for _, capabilities := range []*mcp.ClientCapabilities{{}, {Sampling: &mcp.SamplingCapabilities{}, Elicitation: &mcp.ElicitationCapabilities{}}} { //nolint:staticcheck // legacy clients have it
 		session, err := connect(t.Context(), &mcp.StreamableClientTransport{Endpoint: url}, legacy, &mcp.ClientOptions{Capabilities: capabilities})
 		if err != nil {
 			t.Fatal(err)

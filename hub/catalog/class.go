@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -82,15 +83,15 @@ func (c *Cache) ClassCount() int {
 // className names the class of a client, and says whether some server sees credentials for it that are not everybody's. The
 // lists of such a server are for those alone for which it sees the same.
 func className(layout *Layout, caller upstream.Caller) (name string, isOwn bool) {
-	name = upstream.ClientClass(caller.Client)
+	names := []string{upstream.ClientClass(caller.Client)}
 	last := ""
 	for _, r := range layout.Servers {
 		if key := r.CredentialKey(caller); key != "" && key != last {
-			name += "\x00" + key
+			names = append(names, key)
 			last, isOwn = key, true
 		}
 	}
-	return name, isOwn
+	return strings.Join(names, "\x00"), isOwn
 }
 
 // IsOf reports whether a client is of a class.

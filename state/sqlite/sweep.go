@@ -217,7 +217,7 @@ func (d *Driver) emptyLog(ctx context.Context) {
 	if err != nil {
 		return
 	}
-	defer db.Close()
+	defer func() { _ = db.Close() }()
 	_, _ = db.ExecContext(ctx, `PRAGMA wal_checkpoint(TRUNCATE)`)
 }
 

@@ -3,6 +3,7 @@ package statetest
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -60,13 +61,13 @@ func putIfOnce(d *driver) {
 	var wg sync.WaitGroup
 	for n := range 16 {
 		wg.Go(func() {
-			ok, err := d.PutIf(d.ctx, state.Condition{Key: "k"}, []state.Item{item("k", "k", fmt.Sprint(n))}, lease(0, 100))
+			ok, err := d.PutIf(d.ctx, state.Condition{Key: "k"}, []state.Item{item("k", "k", strconv.Itoa(n))}, lease(0, 100))
 			if err != nil {
 				d.Errorf("PutIf: %v", err)
 			}
 			if ok {
 				held.Add(1)
-				d.has(0, "k", fmt.Sprint(n))
+				d.has(0, "k", strconv.Itoa(n))
 			}
 		})
 	}

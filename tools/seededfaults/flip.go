@@ -7,6 +7,7 @@ import (
 	"go/token"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -81,7 +82,7 @@ func seedFaults(path string, src []byte, first int) ([]byte, []fault, error) {
 		}
 		from, to := fset.Position(s.Cond.Pos()), fset.Position(s.Cond.End())
 		f := fault{
-			number: fmt.Sprint(first + len(faults)), file: filepath.Base(path), line: from.Line,
+			number: strconv.Itoa(first + len(faults)), file: filepath.Base(path), line: from.Line,
 			condition: strings.Join(strings.Fields(string(src[from.Offset:to.Offset])), " "),
 		}
 		faults = append(faults, f)

@@ -20,6 +20,13 @@ import (
 )
 
 func main() {
+	if !run() {
+		os.Exit(1)
+	}
+}
+
+// run tries the packages and reports whether each notices enough.
+func run() bool {
 	var o options
 	flag.Float64Var(&o.least, "least", 95, "the least share of faults, in percent, that the tests of each package must notice")
 	flag.DurationVar(&o.timeout, "timeout", 5*time.Minute, "how long the tests of a package may take")
@@ -33,13 +40,13 @@ func main() {
 		r, err := tryPackage(ctx, pkg, o)
 		if err != nil {
 			fmt.Fprintln(os.Stderr, "seededfaults:", err)
-			os.Exit(1)
+			return false
 		}
 		fmt.Print(r)
 		ok = ok && r.share() >= o.least
 	}
 	if !ok {
 		fmt.Printf("less than %g %% noticed: each line above needs a test that fails when its condition is inverted\n", o.least)
-		os.Exit(1)
 	}
+	return ok
 }
