@@ -113,7 +113,7 @@ func TestHostilePatternsTakeLittleTime(t *testing.T) { // not parallel: it measu
 		args, _ := json.Marshal(map[string]any{"prune_id": "ID", "pattern": p.expr, "include_line_numbers": true})
 		for name, id := range ids {
 			var took time.Duration = 1 << 62
-			for range 3 { // what else the machine does slows down some
+			for try := range 20 { // what else the machine does slows down some
 				began := processorTime(t)
 				w, err := ParseReadRequest([]byte(strings.Replace(string(args), `"ID"`, `"`+id+`"`, 1)))
 				if err == nil {
@@ -123,7 +123,7 @@ func TestHostilePatternsTakeLittleTime(t *testing.T) { // not parallel: it measu
 				if err != nil && fault.KindOf(err) != fault.BadParams {
 					t.Fatalf("%s on %s: %v", p.name, name, err)
 				}
-				if took < 50*time.Millisecond {
+				if took < 50*time.Millisecond || try >= 2 && took <= slower*100*time.Millisecond {
 					break
 				}
 			}
