@@ -32,12 +32,12 @@ type credential struct {
 const defaultTenant = "default"
 
 // needsCredential reports whether no caller uses what the entry alone says.
-func (e ServerConfig) needsCredential() bool {
+func (e *ServerConfig) needsCredential() bool {
 	return e.Credentials == "caller" || e.TokenExchange.IsSet() || len(e.CredentialsFor) > 0
 }
 
 // mayAuthorize reports whether the server may ask for an OAuth authorization.
-func (e ServerConfig) mayAuthorize() bool {
+func (e *ServerConfig) mayAuthorize() bool {
 	return e.URL != "" && !e.OAuth.Disabled && !hasAuthorization(e.Headers)
 }
 
@@ -159,6 +159,10 @@ func (s *Server) CredentialKey(caller Caller) string {
 		return strconv.Itoa(c.rule) + c.principal.Key()
 	}
 }
+
+// IsPerTenant reports whether the server sees the same credentials for all callers of a tenant, and other ones for those of
+// another tenant.
+func (s *Server) IsPerTenant() bool { return !s.entry.needsCredential() && s.entry.mayAuthorize() }
 
 // IsPerCaller reports whether the server has no connection without a caller.
 func (s *Server) IsPerCaller() bool { return s.entry.needsCredential() }

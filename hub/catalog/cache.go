@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ctxgate/ctxgate/fault"
@@ -43,7 +44,8 @@ type Deps struct {
 // Cache holds what every server offers. Servers may offer more to clients that can answer their requests, so each
 // class of clients has its own lists.
 type Cache struct {
-	deps Deps
+	credentialed atomic.Pointer[credentialed] // of the last layout
+	deps         Deps
 
 	byName sync.Map // name → *Class, for calls, which take no lock
 

@@ -34,7 +34,7 @@ type Class struct {
 
 // ClassOf returns the class of a client.
 func (c *Cache) ClassOf(caller upstream.Caller) *Class {
-	name, isOwn := className(c.deps.Layout(), caller)
+	name, isOwn := c.className(c.deps.Layout(), caller)
 	if found, ok := c.byName.Load(name); ok {
 		class := found.(*Class) //nolint:forcetypeassert // nothing else is stored there
 		if class.layout.Load() == c.deps.Layout() {
@@ -80,23 +80,57 @@ func (c *Cache) ClassCount() int {
 	return len(c.classes)
 }
 
+// credentialed is the servers of a layout that do not see the same credentials for everybody.
+type credentialed struct {
+	layout    *Layout
+	perCaller []*upstream.Server
+	perTenant *upstream.Server // one of them: all see the same of a tenant; nil for none
+}
+
+func (c *Cache) credentialedServers(layout *Layout) *credentialed {
+	if known := c.credentialed.Load(); known != nil && known.layout == layout {
+		return known
+	}
+	found := &credentialed{layout: layout}
+	for _, r := range layout.Servers {
+		switch {
+		case r.IsPerCaller():
+			found.perCaller = append(found.perCaller, r)
+		case r.IsPerTenant():
+			found.perTenant = r
+		}
+	}
+	c.credentialed.Store(found)
+	return found
+}
+
 // className names the class of a client, and says whether some server sees credentials for it that are not everybody's. The
 // lists of such a server are for those alone for which it sees the same.
-func className(layout *Layout, caller upstream.Caller) (name string, isOwn bool) {
-	names := []string{upstream.ClientClass(caller.Client)}
-	last := ""
-	for _, r := range layout.Servers {
+func (c *Cache) className(layout *Layout, caller upstream.Caller) (name string, isOwn bool) {
+	name = upstream.ClientClass(caller.Client)
+	servers := c.credentialedServers(layout)
+	if servers.perTenant == nil && len(servers.perCaller) == 0 {
+		return name, false
+	}
+	names, last := []string{name}, ""
+	add := func(r *upstream.Server) {
 		if key := r.CredentialKey(caller); key != "" && key != last {
 			names = append(names, key)
 			last, isOwn = key, true
 		}
+	}
+	if servers.perTenant != nil {
+		add(servers.perTenant)
+	}
+	for _, r := range servers.perCaller {
+		add(r)
 	}
 	return strings.Join(names, "\x00"), isOwn
 }
 
 // IsOf reports whether a client is of a class.
 func (c *Cache) IsOf(class *Class, caller upstream.Caller) bool {
-	name, _ := className(c.deps.Layout(), caller)
+	name, _ := c.className(c.deps.Layout(), caller)
 	return name == class.name
 }
 
