@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -90,11 +91,16 @@ func runReads(t *testing.T, a agents.Agent, model string, reads int, gateway, re
 	return readsRun{s.provider.Bill(), script.recovered, tr.Stderr}
 }
 
-// copySources copies source files of the project, of 2 to 12 KB, and returns their paths.
+// copySources copies source files of Go's standard library, of 2 to 12 KB, and returns their paths. They do not change with
+// the project: how far a conversation is when the window moves depends on their sizes.
 func copySources(t *testing.T, dir string, n int) []string {
 	t.Helper()
+	root, err := exec.Command("go", "env", "GOROOT").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
 	var paths []string
-	err := filepath.WalkDir("../../hub", func(path string, d fs.DirEntry, err error) error {
+	err = filepath.WalkDir(filepath.Join(strings.TrimSpace(string(root)), "src", "net"), func(path string, d fs.DirEntry, err error) error {
 		if err != nil || len(paths) == n || filepath.Ext(path) != ".go" {
 			return err
 		}
@@ -102,7 +108,7 @@ func copySources(t *testing.T, dir string, n int) []string {
 		if err != nil || len(text) < 2<<10 || len(text) > 12<<10 {
 			return err
 		}
-		to := filepath.Join(dir, filepath.Base(path))
+		to := filepath.Join(dir, fmt.Sprintf("%02d_%s", len(paths), filepath.Base(path)))
 		paths = append(paths, to)
 		return os.WriteFile(to, text, 0o600)
 	})
