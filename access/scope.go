@@ -71,7 +71,7 @@ func (p *plan) scopeOf(d Decision) string {
 }
 
 // baseScope names a caller, and everything on which the decision depends but the unknown: two requests of the same base
-// with the same arguments are decided alike, also under another configuration.
+// with the same arguments get the same decision, even after the rules around them changed.
 func (r *Rules) baseScope(c auth.Caller, v *view, p *plan) string {
 	parts := []string{"decided for", c.Key(), v.Server, v.Tool, string(p.last.Effect), redactionOf(p.last)}
 	for _, rule := range p.open {

@@ -310,22 +310,9 @@ func TestS3DecisionMatrix(t *testing.T) {
 				t.Fatal(err)
 			}
 			mayRead := rules.MayRead(who, access.Target{Method: "tools/call", Server: "fs", Tool: target.Tool}, "")
-			read := access.Target{Method: "tools/call", Tool: "recover_text", Arguments: []byte(`{"prune_id":"` + id + `"}`)}
-			for endpoint, path := range map[string]string{"recover /mcp": "/mcp", "recover /mcp/fs": "/mcp/fs"} {
-				check(t, endpoint, who, target, mayRead, func() bool {
-					body, _ := message("", read, false)
-					body = strings.Replace(body, `"params":{`, `"params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}},`, 1)
-					req, _ := http.NewRequest(http.MethodPost, r.main+path, strings.NewReader(body))
-					for k, v := range map[string]string{"Authorization": "Bearer " + token, "Content-Type": "application/json", "Accept": "application/json, text/event-stream", "MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/call", "Mcp-Name": "recover_text"} {
-						req.Header.Set(k, v)
-					}
-					resp, err := r.client.Do(req)
-					if err != nil {
-						t.Fatal(err)
-					}
-					defer resp.Body.Close()
-					b, _ := io.ReadAll(resp.Body)
-					return served(t, string(b))
+			for _, path := range []string{"/mcp", "/mcp/fs"} {
+				check(t, "recover "+path, who, target, mayRead, func() bool {
+					return served(t, callRecover(t, r, path, token, `{"prune_id":"`+id+`"}`))
 				})
 			}
 		}

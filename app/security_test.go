@@ -284,12 +284,7 @@ func TestS5ReadingBackFollowsTheRulesOfToday(t *testing.T) {
 		return id
 	}
 	read := func(subject, id string) string {
-		_, body := r.do(t, http.MethodPost, r.main+"/mcp", "token-of-"+subject+"-0123456789", `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"c","version":"1"}}}`)
-		if !strings.Contains(body, "result") {
-			t.Fatal(body)
-		}
-		use := overHTTPReply(t, r, "token-of-"+subject+"-0123456789")
-		return use(`{"prune_id":"` + id + `"}`)
+		return callRecover(t, r, "/mcp", "token-of-"+subject+"-0123456789", `{"prune_id":"`+id+`"}`)
 	}
 	const secretText = "what only acme may read"
 	id := store("acme", secretText, "read")
@@ -319,22 +314,20 @@ func TestS5ReadingBackFollowsTheRulesOfToday(t *testing.T) {
 	}
 }
 
-// overHTTPReply calls recover_text as a modern client and returns the whole reply.
-func overHTTPReply(t *testing.T, r *running, token string) func(arguments string) string {
+// callRecover calls recover_text as a modern client and returns the whole reply.
+func callRecover(t *testing.T, r *running, path, token, arguments string) string {
 	t.Helper()
-	return func(arguments string) string {
-		body := `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"recover_text","arguments":` + arguments +
-			`,"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}}`
-		req, _ := http.NewRequest(http.MethodPost, r.main+"/mcp", strings.NewReader(body))
-		for k, v := range map[string]string{"Authorization": "Bearer " + token, "Content-Type": "application/json", "Accept": "application/json, text/event-stream", "MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/call", "Mcp-Name": "recover_text"} {
-			req.Header.Set(k, v)
-		}
-		resp, err := r.client.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer resp.Body.Close()
-		b, _ := io.ReadAll(resp.Body)
-		return string(b)
+	body := `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"recover_text","arguments":` + arguments +
+		`,"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}}`
+	req, _ := http.NewRequest(http.MethodPost, r.main+path, strings.NewReader(body))
+	for k, v := range map[string]string{"Authorization": "Bearer " + token, "Content-Type": "application/json", "Accept": "application/json, text/event-stream", "MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/call", "Mcp-Name": "recover_text"} {
+		req.Header.Set(k, v)
 	}
+	resp, err := r.client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, _ := io.ReadAll(resp.Body)
+	return string(b)
 }

@@ -306,7 +306,7 @@ func TestTenantFloodCostsOthersNothing(t *testing.T) {
 		floodMemory, tokens, limits, server("s", tools.URL), models.URL, 2*floodShare)))
 	a.hub.AwaitServers(t.Context())
 	ann, ada := newFloodClient(t, r, "token-of-ann-0123456789"), newFloodClient(t, r, "token-of-ada-0123456789")
-	eve := &neighbour{floodClient: newFloodClient(t, r, "token-of-eve-0123456789"), ids: map[string]int{}, read: overHTTPReply(t, r, "token-of-eve-0123456789")}
+	eve := &neighbour{floodClient: newFloodClient(t, r, "token-of-eve-0123456789"), ids: map[string]int{}, read: func(arguments string) string { return callRecover(t, r, "/mcp", "token-of-eve-0123456789", arguments) }}
 
 	const calls = 50 // of beta, alone and then beside the flood
 	for i := range calls {

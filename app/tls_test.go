@@ -49,9 +49,7 @@ func TestTLSListener(t *testing.T) {
 	get := func() (serial int64, proto string) {
 		t.Helper()
 		pool := x509.NewCertPool()
-		for _, text := range []secret.Text{a.cfg.Auth.TLS.Cert} {
-			pool.AppendCertsFromPEM([]byte(text.Reveal()))
-		}
+		pool.AppendCertsFromPEM([]byte(a.cfg.Auth.TLS.Cert.Reveal()))
 		client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}, ForceAttemptHTTP2: true}}
 		defer client.CloseIdleConnections()
 		req, _ := http.NewRequestWithContext(context.Background(), http.MethodGet, "https://"+a.listeners[0].Addr().String()+"/healthz", nil)

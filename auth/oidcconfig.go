@@ -32,7 +32,7 @@ type OIDC struct {
 	// token belongs to the tenant of the key tenant.
 	TenantClaim string `key:"tenant_claim"`
 
-	// The tenant of all tokens, where no claim names it. Default "default".
+	// The tenant of all callers of this issuer, if no claim names it. Default "default".
 	Tenant string `key:"tenant"`
 
 	// The claim that names the caller. A token of a client itself (client credentials) may have no sub: then the subject

@@ -1,6 +1,7 @@
 package hub
 
 import (
+	"bytes"
 	"strings"
 
 	"github.com/ctxgate/ctxgate/internal/gencache"
@@ -26,7 +27,7 @@ func newTaskOwners() taskOwners { return taskOwners{gencache.New[string, string]
 
 // noteTask remembers whose task a reply names, if it names one.
 func (o taskOwners) noteTask(req *Request, server string, reply rpc.Reply) {
-	if reply.IsError || !req.Plan.Gate.IsRequired() {
+	if reply.IsError || !req.Plan.Gate.IsRequired() || !bytes.Contains(reply.Body, []byte(`"taskId"`)) { // few replies name one
 		return
 	}
 	fields, err := jsonscan.ReadFields(reply.Body, reply.Result)

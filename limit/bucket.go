@@ -53,7 +53,7 @@ func (r rate) takeCall(b *bucket, now time.Duration) {
 		*b = bucket{since: now}
 	}
 	b.calls++
-	// As many calls as every gives become its time, which keeps the numbers small.
+	// A whole period of calls is dropped, and the start moves by one period: the numbers stay small.
 	if b.calls >= r.burst+r.calls {
 		b.since += r.every
 		b.calls -= r.calls

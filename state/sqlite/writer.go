@@ -279,7 +279,7 @@ func (w *writer) runJob(j *job) (failed, lost error) {
 	return failed, execStmt(w.release)
 }
 
-// checkCondition says whether a condition holds.
+// checkCondition reports whether the item that a conditional write names is as the condition says.
 func (w *writer) checkCondition(cond state.Condition, now time.Time) (bool, error) {
 	var isLive bool
 	var value []byte

@@ -10,7 +10,7 @@
 // materials are only made here.
 //
 // Path through the files: main.go is the order of work; config.go reads what is used of .goreleaser.yaml; build.go
-// compiles; archive.go, deb.go and npm.go pack; sbom.go lists what is in a program.
+// compiles; archive.go, deb.go and npm.go pack; sbom.go writes the bill of materials of a program.
 //
 // The same commit gives the same bytes: times are the commit's, owners are root, and nothing of this machine is in a file.
 package main

@@ -128,14 +128,17 @@ func (h *Hub) acquireFor(ctx context.Context, req *Request, to Target, caller up
 	if !req.hasAuthorizeState {
 		return conn, release, err
 	}
+	failed := err
 	if err == nil {
-		_, err = conn.AwaitConn(ctx)
+		_, failed = conn.AwaitConn(ctx)
 	}
-	missing, ok := errors.AsType[*oauth.NotAuthorizedError](err)
+	missing, ok := errors.AsType[*oauth.NotAuthorizedError](failed)
 	if !ok || !missing.IsWaiting() {
-		return conn, release, err
+		return conn, release, err // a connection that is not up fails the call
 	}
-	release()
+	if err == nil {
+		release()
+	}
 	timeout := time.NewTimer(authorizeWait)
 	defer timeout.Stop()
 	select {
