@@ -27,7 +27,7 @@ const (
 // layers lists the packages, lowest layer first. A package imports only packages of lower layers. A new
 // package must be given its layer here, and its line in ARCHITECTURE.md.
 var layers = [][]string{
-	0:  {"clients", "fault", "jsonscan", "internal/unit", "internal/secret", "prune/relevance", "internal/textedit"},
+	0:  {"internal/testkit/cputime", "clients", "fault", "jsonscan", "internal/unit", "internal/secret", "prune/relevance", "internal/textedit"},
 	1:  {"internal/child", "internal/egress", "internal/retryafter", "internal/seal", "internal/gencache", "internal/membudget", "internal/linesearch", "internal/glob", "internal/rawjson", "internal/recovertool", "internal/varint", "internal/testkit/edittest", "internal/jsonedit", "internal/tomledit", "internal/yamledit", "pins", "prune/code", "prune/logs", "prune/docs", "state"},
 	2:  {"rpc", "redact", "keyring", "audit", "internal/frame", "internal/sse", "internal/readbody", "prune", "setup/clientfile", "launch", "llm/prices"},
 	3:  {"mcp", "reduce", "llm", "state/memory", "state/sqlite", "state/statetest", "oauth", "auth"},

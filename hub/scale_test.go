@@ -9,13 +9,13 @@ import (
 	"net/http"
 	"runtime"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/ctxgate/ctxgate/front"
 	"github.com/ctxgate/ctxgate/hub"
 	"github.com/ctxgate/ctxgate/internal/secret"
+	"github.com/ctxgate/ctxgate/internal/testkit/cputime"
 	"github.com/ctxgate/ctxgate/internal/unit"
 	"github.com/ctxgate/ctxgate/mcp"
 	"github.com/ctxgate/ctxgate/meter"
@@ -87,7 +87,7 @@ func startupCost(t *testing.T, servers int) (allocated uint64, cpu time.Duration
 
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	used := cpuTime(t)
+	used := cputime.Used()
 	h, err := hub.New(set, hub.Deps{Transport: newManyServers(), Recall: recaller, Meter: metrics, Secret: rootSecret, Version: "test"})
 	if err != nil {
 		t.Fatal(err)
@@ -95,7 +95,7 @@ func startupCost(t *testing.T, servers int) (allocated uint64, cpu time.Duration
 	defer h.Close()
 	h.Start()
 	found, clashes := probeServers(t, h)
-	cpu = cpuTime(t) - used
+	cpu = cputime.Used() - used
 	runtime.ReadMemStats(&after)
 	for _, f := range found {
 		if f.Err != nil || !strings.Contains(f.Summary, "5 tools") {
@@ -106,15 +106,6 @@ func startupCost(t *testing.T, servers int) (allocated uint64, cpu time.Duration
 		t.Fatalf("%d servers, clashes %q", len(found), clashes)
 	}
 	return after.TotalAlloc - before.TotalAlloc, cpu
-}
-
-func cpuTime(t *testing.T) time.Duration {
-	t.Helper()
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		t.Fatal(err)
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // A thousand servers start in linear time: they cost at most thirteen times the memory and the CPU time of a
@@ -147,11 +138,11 @@ func TestG7TimeIsLinear(t *testing.T) {
 	took := func(n int) time.Duration {
 		body := wrap(`{"big":"` + strings.Repeat(`caf\u00e9 é `, n/12) + `","rest":` + texts(n/17) + `}`)
 		return fastest(7, func() time.Duration {
-			start := cpuTime(t)
+			start := cputime.Used()
 			for range 20 {
 				checkMask(t, body, reduce.DefaultMask())
 			}
-			return cpuTime(t) - start
+			return cputime.Used() - start
 		})
 	}
 	if one, four := took(256<<10), took(1<<20); four > 8*one {

@@ -11,11 +11,11 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/ctxgate/ctxgate/fault"
+	"github.com/ctxgate/ctxgate/internal/testkit/cputime"
 	"github.com/ctxgate/ctxgate/internal/unit"
 	"github.com/ctxgate/ctxgate/state"
 	"github.com/ctxgate/ctxgate/state/sqlite"
@@ -172,13 +172,6 @@ func TestUnreadableIDsTakeTheSameTime(t *testing.T) {
 	}
 	u := newUnreadableIDs(t)
 	const rounds, batch = 300, 200
-	cpu := func() time.Duration {
-		var usage syscall.Rusage
-		if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
-			t.Fatal(err)
-		}
-		return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
-	}
 	kinds := []string{"guessed", "foreign", "expired", "miswritten"}
 	took := map[string][]time.Duration{}
 	for round := range rounds {
@@ -188,11 +181,11 @@ func TestUnreadableIDsTakeTheSameTime(t *testing.T) {
 			for i := range ids {
 				ids[i] = u.kinds[kind](round*batch + i)
 			}
-			began := cpu()
+			began := cputime.Used()
 			for _, id := range ids {
 				_ = u.answer(t.Context(), kind, id)
 			}
-			took[kind] = append(took[kind], cpu()-began)
+			took[kind] = append(took[kind], cputime.Used()-began)
 		}
 	}
 	for _, kind := range kinds[1:] {

@@ -10,11 +10,11 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/ctxgate/ctxgate/fault"
+	"github.com/ctxgate/ctxgate/internal/testkit/cputime"
 )
 
 // hostilePattern is one of testdata/patterns.json.
@@ -78,15 +78,6 @@ func hostileTexts() map[string]string {
 	return texts
 }
 
-func processorTime(t testing.TB) time.Duration {
-	t.Helper()
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		t.Fatal(err)
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
-}
-
 // No pattern takes more than 100 ms of processor time on any text. Each is answered or refused; a search
 // that did not reach the end says where to go on.
 func TestHostilePatternsTakeLittleTime(t *testing.T) { // not parallel: it measures the process
@@ -112,21 +103,15 @@ func TestHostilePatternsTakeLittleTime(t *testing.T) { // not parallel: it measu
 	for _, p := range patterns {
 		args, _ := json.Marshal(map[string]any{"prune_id": "ID", "pattern": p.expr, "include_line_numbers": true})
 		for name, id := range ids {
-			var took time.Duration = 1 << 62
-			for try := range 20 { // what else the machine does slows down some
-				began := processorTime(t)
+			took := cputime.Least(20, slower*90*time.Millisecond, func() {
 				w, err := ParseReadRequest([]byte(strings.Replace(string(args), `"ID"`, `"`+id+`"`, 1)))
 				if err == nil {
 					_, err = r.RecoverText(t.Context(), "t", w, anyOrigin, 0)
 				}
-				took = min(took, processorTime(t)-began)
 				if err != nil && fault.KindOf(err) != fault.BadParams {
 					t.Fatalf("%s on %s: %v", p.name, name, err)
 				}
-				if took < 50*time.Millisecond || try >= 2 && took <= slower*100*time.Millisecond {
-					break
-				}
-			}
+			})
 			if took > slower*100*time.Millisecond {
 				t.Errorf("%s on %s: %v", p.name, name, took)
 			}
@@ -158,10 +143,10 @@ func TestHostilePatternsEndWithTheirContext(t *testing.T) { // not parallel: it 
 			if err != nil {
 				continue
 			}
-			ctx := &endingContext{Context: t.Context(), after: 3} // the blocks ask too
-			began := processorTime(t)
-			_, err = o.Read(ctx, w, ReadLimit{}) // no limit of work: only the client's leaving ends it
-			took := processorTime(t) - began
+			took := cputime.Least(20, slower*90*time.Millisecond, func() {
+				ctx := &endingContext{Context: t.Context(), after: 3} // the blocks ask too
+				_, err = o.Read(ctx, w, ReadLimit{})                  // no limit of work: only the client's leaving ends it
+			})
 			if err != nil && !errors.Is(err, context.Canceled) {
 				t.Fatalf("%s on %s: %v", p.name, name, err)
 			}

@@ -1,0 +1,46 @@
+// Package cputime measures processor time for tests that hold code to a limit. A busy machine makes processor time
+// longer too, because threads share caches and cores; Least corrects for that with a fixed piece of work.
+package cputime
+
+import (
+	"regexp"
+	"strings"
+	"time"
+)
+
+// Least is the shortest processor time of several runs of f, of which there are no more once one took at most enough.
+// Each run is divided by how much longer the reference takes at that moment than on the machine for which the
+// limits were chosen.
+func Least(tries int, enough time.Duration, f func()) time.Duration {
+	least := time.Duration(1 << 62)
+	for range tries {
+		before := slowness()
+		began := Used()
+		f()
+		took := Used() - began
+		least = min(least, time.Duration(float64(took)/min(before, slowness())))
+		if least <= enough {
+			break
+		}
+	}
+	return least
+}
+
+var (
+	referencePattern = regexp.MustCompile(`(a|b)*c|(?:ab)+d`)
+	referenceText    = strings.Repeat("ab", 8<<10)
+)
+
+// referenceTime is what the reference took on two idle cores.
+const referenceTime = 1200 * time.Microsecond
+
+// slowness is at least 1 and at most 8.
+func slowness() float64 {
+	best := time.Duration(1 << 62)
+	for range 3 {
+		began := Used()
+		referencePattern.MatchString(referenceText)
+		best = min(best, Used()-began)
+	}
+	return max(1, min(8, float64(best)/float64(referenceTime)))
+}
