@@ -179,7 +179,7 @@ func (a *account) write(ctx context.Context, t *Tracker, c change) (bool, error)
 		return false, err
 	}
 	key := keyPrefix + a.tenant
-	stored, err := t.store.PutIf(ctx, state.Condition{Key: key, Value: a.stored}, state.Item{Key: key, Group: key, Value: raw, Pinned: true})
+	stored, err := t.store.PutIf(ctx, state.Condition{Group: key, Key: key, Value: a.stored}, state.Item{Key: key, Group: key, Value: raw, Pinned: true})
 	if err != nil {
 		a.tried, a.triedFor = raw, change{}
 		a.triedFor.addChange(a.unsaved)

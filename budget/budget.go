@@ -280,7 +280,7 @@ func (t *Tracker) Statuses(ctx context.Context) ([]Status, error) {
 	if t == nil || len(*t.entries.Load()) == 0 {
 		return nil, nil
 	}
-	stored, err := t.store.List(ctx, keyPrefix, "", maxStatuses)
+	stored, err := t.store.List(ctx, state.ListRequest{Prefix: keyPrefix, Groups: keyPrefix, Limit: maxStatuses})
 	if err != nil {
 		return nil, err
 	}

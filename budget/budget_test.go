@@ -50,13 +50,13 @@ func (f *flakyDriver) set(down, lost bool) {
 	f.down, f.lost = down, lost
 }
 
-func (f *flakyDriver) Get(ctx context.Context, key string, now time.Time) ([]byte, error) {
+func (f *flakyDriver) Get(ctx context.Context, group, key string, now time.Time) ([]byte, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.down {
 		return nil, fault.New(fault.Unavailable, "down")
 	}
-	return f.Driver.Get(ctx, key, now)
+	return f.Driver.Get(ctx, group, key, now)
 }
 
 func (f *flakyDriver) PutIf(ctx context.Context, cond state.Condition, items []state.Item, lease state.Lease) (bool, error) {

@@ -59,11 +59,11 @@ func (d *faultyDriver) PutIf(ctx context.Context, cond state.Condition, items []
 	return d.Driver.PutIf(ctx, cond, items, lease)
 }
 
-func (d *faultyDriver) Get(ctx context.Context, key string, now time.Time) ([]byte, error) {
+func (d *faultyDriver) Get(ctx context.Context, group, key string, now time.Time) ([]byte, error) {
 	if err := d.injectFault(ctx, false); err != nil {
 		return nil, err
 	}
-	return d.Driver.Get(ctx, key, now)
+	return d.Driver.Get(ctx, group, key, now)
 }
 
 func (d *faultyDriver) Touch(ctx context.Context, group string, lease state.Lease) (bool, error) {

@@ -31,14 +31,14 @@ type flakyStore struct {
 
 var errDown = errors.New("down")
 
-func (b *flakyStore) Get(ctx context.Context, key string, now time.Time) ([]byte, error) {
+func (b *flakyStore) Get(ctx context.Context, group, key string, now time.Time) ([]byte, error) {
 	if !strings.HasPrefix(key, "tenant/") { // whether the tenant was forgotten, which every read of an original asks
 		b.getCount.Add(1)
 	}
 	if b.isDown.Load() {
 		return nil, errDown
 	}
-	return b.Driver.Get(ctx, key, now)
+	return b.Driver.Get(ctx, group, key, now)
 }
 
 func (b *flakyStore) PutIf(ctx context.Context, cond state.Condition, items []state.Item, lease state.Lease) (bool, error) {

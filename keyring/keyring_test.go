@@ -106,7 +106,7 @@ func TestValues(t *testing.T) {
 		t.Fatalf("%d entries, %v", len(entries), err)
 	}
 	for _, e := range entries {
-		value, err := d.Get(t.Context(), e.Key, time.Now())
+		value, err := d.Get(t.Context(), e.Key, e.Key, time.Now())
 		if err != nil || bytes.Contains(value, []byte("s3cret")) || strings.Contains(e.Key, "token") {
 			t.Errorf("%s: %q, %v", e.Key, value, err)
 		}
@@ -133,7 +133,7 @@ func TestValuesAreBoundToTheirPlace(t *testing.T) {
 	putValue(t, k, "x", "a", "of a")
 	putValue(t, k, "x", "b", "of b")
 	x := k.Tenants("x")[0]
-	stolen, err := d.Get(t.Context(), x.valueKey("b"), time.Now())
+	stolen, err := d.Get(t.Context(), x.valueKey("b"), x.valueKey("b"), time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -189,7 +189,7 @@ func TestForget(t *testing.T) {
 		copied := map[string][]byte{} // an attacker has a copy of the store
 		entries, _ := d.List(t.Context(), state.ListRequest{Limit: 100, Now: time.Now()})
 		for _, e := range entries {
-			copied[e.Key], _ = d.Get(t.Context(), e.Key, time.Now())
+			copied[e.Key], _ = d.Get(t.Context(), e.Key, e.Key, time.Now())
 		}
 		before, _ := here.store.Epoch(t.Context())
 		got, err := here.Forget(t.Context(), "x")
@@ -358,7 +358,7 @@ func TestSecretOutlivesItsValues(t *testing.T) {
 		reads(t, k, "x", "a", "kept")
 		// A tenant that does not call any more is gone in the end.
 		time.Sleep(k.store.TTL() + leaseMargin)
-		if _, err := d.Get(t.Context(), k.Tenants("x")[0].storeKey(), time.Now()); fault.KindOf(err) != fault.UnknownHandle {
+		if _, err := d.Get(t.Context(), k.Tenants("x")[0].storeKey(), k.Tenants("x")[0].storeKey(), time.Now()); fault.KindOf(err) != fault.UnknownHandle {
 			t.Errorf("the secret of a tenant that left: %v", err)
 		}
 	})
@@ -367,7 +367,9 @@ func TestSecretOutlivesItsValues(t *testing.T) {
 // broken is a driver whose reads fail.
 type broken struct{ state.Driver }
 
-func (broken) Get(context.Context, string, time.Time) ([]byte, error) { return nil, errors.New("disk") }
+func (broken) Get(context.Context, string, string, time.Time) ([]byte, error) {
+	return nil, errors.New("disk")
+}
 
 func TestStoreDown(t *testing.T) {
 	k := open(t, broken{memory.New()}, rootA)

@@ -6,6 +6,7 @@ import (
 	"crypto/hkdf"
 	"crypto/rand"
 	"crypto/sha256"
+	"encoding/binary"
 	"encoding/hex"
 	"time"
 
@@ -36,6 +37,7 @@ type Secret struct {
 	Owner string
 
 	tenant  *Tenant
+	fence   uint64 // later secrets of the tenant have a larger one
 	wrapped []byte // as the store has it
 	sealKey []byte // of both secrets, the root and the random one
 }
@@ -65,10 +67,10 @@ func (t *Tenant) SecretForStoring(ctx context.Context) (*Secret, error) {
 		}
 		random := make([]byte, secretBytes)
 		_, _ = rand.Read(random) // never fails
-		wrapped := t.wrapper.Seal(nil, nil, random, []byte(t.Tag))
+		wrapped := t.wrap(random, uint64(time.Now().UnixMilli()))
 		// A stored value that cannot be decrypted is replaced: nothing can be read with it.
 		item := state.Item{Key: t.storeKey(), Group: t.storeKey(), Value: wrapped, Pinned: true}
-		if _, err := t.leased().PutIf(ctx, state.Condition{Key: t.storeKey(), Value: stored}, item); err != nil {
+		if _, err := t.leased().PutIf(ctx, state.Condition{Group: t.storeKey(), Key: t.storeKey(), Value: stored}, item); err != nil {
 			return nil, err
 		}
 		// Now there is this one, or one that another process has just made.
@@ -127,27 +129,44 @@ func (t *Tenant) setCurrent(next *checkedSecret) {
 	}
 }
 
+// wrappedBytes is the length of a wrapped secret without a fence, as versions before there were fences wrote it.
+const wrappedBytes = 12 + secretBytes + 16
+
+// wrap encrypts a secret for the store. Its fence, the time at which it was made, is before it.
+func (t *Tenant) wrap(random []byte, fence uint64) []byte {
+	head := binary.BigEndian.AppendUint64(nil, fence)
+	return t.wrapper.Seal(head, nil, random, append([]byte(t.Tag), head...))
+}
+
 // unwrap decrypts a stored secret, nil if that is not possible.
 func (t *Tenant) unwrap(wrapped []byte) *Secret {
-	random, err := t.wrapper.Open(nil, nil, wrapped, []byte(t.Tag))
+	head, sealed := []byte(nil), wrapped
+	if len(wrapped) > wrappedBytes {
+		head, sealed = wrapped[:8], wrapped[8:]
+	}
+	random, err := t.wrapper.Open(nil, nil, sealed, append([]byte(t.Tag), head...))
 	if err != nil {
 		return nil
+	}
+	var fence uint64
+	if head != nil {
+		fence = binary.BigEndian.Uint64(head)
 	}
 	sealKey, err := hkdf.Extract(sha256.New, t.sealKey, random)
 	if err != nil {
 		panic(err) // only with a hash that FIPS 140 does not allow
 	}
 	sum := sha256.Sum256(wrapped)
-	return &Secret{Owner: t.Tag + "/" + hex.EncodeToString(sum[:4]), tenant: t, wrapped: wrapped, sealKey: sealKey}
+	return &Secret{Owner: t.Tag + "/" + hex.EncodeToString(sum[:4]), tenant: t, fence: fence, wrapped: wrapped, sealKey: sealKey}
 }
 
 // Put stores what was encrypted with the secret, if the secret is still in the store. The store may be one with
 // another lifetime over the same driver.
 func (s *Secret) Put(ctx context.Context, store *state.Store, items ...state.Item) error {
 	for i := range items {
-		items[i].Owner = s.Owner
+		items[i].Owner, items[i].Fence = s.Owner, s.fence
 	}
-	ok, err := store.PutIf(ctx, state.Condition{Key: s.tenant.storeKey(), Value: s.wrapped}, items...)
+	ok, err := store.PutIf(ctx, state.Condition{Group: s.tenant.storeKey(), Key: s.tenant.storeKey(), Value: s.wrapped}, items...)
 	if err == nil && !ok {
 		s.tenant.setCurrent(&checkedSecret{nil, time.Now()})
 		err = ErrForgotten

@@ -47,7 +47,7 @@ type Grants struct {
 // DropOldGrants removes what versions before there were Grants have stored for a tenant.
 func DropOldGrants(ctx context.Context, store *state.Store, tenant string) error {
 	for after := ""; ; {
-		found, err := store.List(ctx, oldPrefix+tenant+"\x00", after, 100)
+		found, err := store.List(ctx, state.ListRequest{Prefix: oldPrefix + tenant + "\x00", Groups: oldPrefix + tenant + "\x00", After: after, Limit: 100})
 		if err != nil || len(found) == 0 {
 			return err
 		}

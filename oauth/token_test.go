@@ -181,11 +181,11 @@ func (b *broken) Put(ctx context.Context, items []state.Item, lease state.Lease)
 	return b.Driver.Put(ctx, items, lease)
 }
 
-func (b *broken) Get(ctx context.Context, key string, now time.Time) ([]byte, error) {
+func (b *broken) Get(ctx context.Context, group, key string, now time.Time) ([]byte, error) {
 	if b.get {
 		return nil, errors.New("the disk is gone")
 	}
-	return b.Driver.Get(ctx, key, now)
+	return b.Driver.Get(ctx, group, key, now)
 }
 
 // When the store does not write, the token is lost only at the next start. When it does not read, calls

@@ -47,11 +47,11 @@ func (s *failingStore) PutIf(ctx context.Context, cond state.Condition, items []
 	return s.Driver.PutIf(ctx, cond, items, lease)
 }
 
-func (s *failingStore) Get(ctx context.Context, key string, now time.Time) ([]byte, error) {
+func (s *failingStore) Get(ctx context.Context, group, key string, now time.Time) ([]byte, error) {
 	if s.down.Load() {
 		return nil, errDown
 	}
-	return s.Driver.Get(ctx, key, now)
+	return s.Driver.Get(ctx, group, key, now)
 }
 
 // noNetwork fails a test that opens a connection.

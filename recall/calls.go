@@ -32,9 +32,8 @@ const renewCallAfter = time.Hour
 //	call/TAG/CALL/ID/ORIGIN  the call, sealed; found by its id. CALL and ORIGIN are keyed hashes.
 //	time/TAG/TIME/ID/HASH    CALL/ID/ORIGIN. TIME counts down, so that the list of keys begins with the newest call.
 //
-// They are not in the group of the original, which may be stored for any number of calls as long as it is
-// used. The calls of a millisecond, mostly of one request, are one group: it lives while one of their
-// texts is shown. A group of many more calls could not be evicted while it grows.
+// Both are in a group with the name of the first key. They are not in the group of the original, which may be stored for any
+// number of calls as long as it is used.
 func (k tenantKeys) callsOf(callID string) string {
 	return k.callPrefix() + k.hashName(callID, 10) + "/"
 }
@@ -51,11 +50,6 @@ const lastTime = 1 << 44
 
 func (k tenantKeys) timeKey(at time.Time, id, callKey string) string {
 	return fmt.Sprintf("%s%011x/%s/%s", k.timesPrefix(), lastTime-at.UnixMilli(), id, k.hashName(callKey, 8))
-}
-
-// callGroup is the group of the calls that were stored at a time.
-func (k tenantKeys) callGroup(at time.Time) string {
-	return fmt.Sprintf("%s%011x", k.timesPrefix(), lastTime-at.UnixMilli())
 }
 
 // parseTimeKey reads the time and the id of the original in a key of timesPrefix.
@@ -106,14 +100,13 @@ func (r *Recall) callItems(ctx context.Context, k tenantKeys, id string, with ke
 	c.At = r.store.Now()
 	key := k.callKey(id, c.ID, c.Origin)
 	if stored, err := r.readCall(ctx, key, with); err == nil && (c.ID != "" || c.At.Sub(stored.At) < renewCallAfter) {
-		if found, err := r.store.Touch(ctx, k.callGroup(stored.At)); found && err == nil {
+		if found, err := r.store.Touch(ctx, key); found && err == nil {
 			return nil
 		}
 	}
-	group := k.callGroup(c.At)
 	return []state.Item{
-		{Key: key, Group: group, Value: sealCall(with, key, c)},
-		{Key: k.timeKey(c.At, id, key), Group: group, Value: []byte(strings.TrimPrefix(key, k.callPrefix()))},
+		{Key: key, Group: key, Value: sealCall(with, key, c)},
+		{Key: k.timeKey(c.At, id, key), Group: key, Value: []byte(strings.TrimPrefix(key, k.callPrefix()))},
 	}
 }
 

@@ -37,11 +37,11 @@ func (d *countingDriver) count(op string) {
 	d.ops[op]++
 }
 
-func (d *countingDriver) Get(ctx context.Context, key string, now time.Time) ([]byte, error) {
+func (d *countingDriver) Get(ctx context.Context, group, key string, now time.Time) ([]byte, error) {
 	if !strings.HasPrefix(key, "tenant/") { // a secret is looked up as time passes, whatever the id is
 		d.count("get")
 	}
-	return d.Driver.Get(ctx, key, now)
+	return d.Driver.Get(ctx, group, key, now)
 }
 
 func (d *countingDriver) Touch(ctx context.Context, group string, lease state.Lease) (bool, error) {

@@ -91,12 +91,13 @@ func (r *Recall) List(ctx context.Context, tenant string, req ListRequest) (List
 // listCall lists the originals of one call.
 func (l *lister) listCall(ctx context.Context) error {
 	var found []Listed
-	err := l.eachEntry(ctx, l.keys.callsOf(l.req.CallID), func(e state.Entry) error {
+	prefix := l.keys.callsOf(l.req.CallID)
+	err := l.eachEntry(ctx, state.ListRequest{Prefix: prefix, Groups: prefix}, func(e state.Entry) error {
 		if len(found) == maxListedCall {
 			l.list.Stopped = true
 			return errListEnd
 		}
-		id, _, _ := strings.Cut(strings.TrimPrefix(e.Key, l.keys.callsOf(l.req.CallID)), "/")
+		id, _, _ := strings.Cut(strings.TrimPrefix(e.Key, prefix), "/")
 		call, err := l.readCall(ctx, id, e.Key)
 		if err != nil {
 			return skipUnknown(err)
@@ -115,7 +116,7 @@ func (l *lister) listCall(ctx context.Context) error {
 
 // listCalls lists originals by the calls that they came from, and remembers which originals these are.
 func (l *lister) listCalls(ctx context.Context) error {
-	return l.eachEntry(ctx, l.keys.timesPrefix(), func(e state.Entry) error {
+	return l.eachEntry(ctx, state.ListRequest{Prefix: l.keys.timesPrefix(), Groups: l.keys.callPrefix()}, func(e state.Entry) error {
 		at, id, ok := l.keys.parseTimeKey(e.Key)
 		if !ok {
 			return nil
@@ -128,7 +129,7 @@ func (l *lister) listCalls(ctx context.Context) error {
 		if at.Before(l.req.Since) {
 			return nil // what follows is older, but its ids are needed
 		}
-		pointer, err := l.r.store.Get(ctx, e.Key)
+		pointer, err := l.r.store.GetIn(ctx, e.Group, e.Key)
 		if err != nil {
 			return skipUnknown(err)
 		}
@@ -158,7 +159,7 @@ func (l *lister) listWithoutCalls(ctx context.Context) error {
 		}
 	}
 	prefix := l.keys.groupKey("")
-	err := l.eachEntry(ctx, prefix, func(e state.Entry) error {
+	err := l.eachEntry(ctx, state.ListRequest{Prefix: prefix, Groups: prefix}, func(e state.Entry) error {
 		id, err := ParseID(strings.TrimPrefix(e.Key, prefix))
 		_, hasCalls := l.seen[id]
 		if err != nil || hasCalls || e.LastUsed.Before(l.req.Since) {
@@ -176,10 +177,11 @@ func (l *lister) listWithoutCalls(ctx context.Context) error {
 	return l.addAll(ctx, found)
 }
 
-// eachEntry calls f with every entry under a prefix, until f returns an error.
-func (l *lister) eachEntry(ctx context.Context, prefix string, f func(state.Entry) error) error {
-	for after := ""; ; {
-		page, err := l.r.store.List(ctx, prefix, after, listPage)
+// eachEntry calls f with every entry that is asked for, until f returns an error.
+func (l *lister) eachEntry(ctx context.Context, req state.ListRequest, f func(state.Entry) error) error {
+	req.Limit = listPage
+	for {
+		page, err := l.r.store.List(ctx, req)
 		if err != nil {
 			return err
 		}
@@ -191,7 +193,7 @@ func (l *lister) eachEntry(ctx context.Context, prefix string, f func(state.Entr
 		if len(page) < listPage {
 			return nil
 		}
-		after = page[len(page)-1].Key
+		req.After = page[len(page)-1].Key
 	}
 }
 

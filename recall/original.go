@@ -185,8 +185,8 @@ func (r *Recall) originalItems(ctx context.Context, k tenantKeys, o original, fr
 	} else if slices.Contains(m.Origins, from.Origin) {
 		// A text that is shown on every turn costs reads, no writes.
 		items := slices.DeleteFunc(k.shortenedItems(o), func(i state.Item) bool {
-			_, err := r.store.Get(ctx, i.Key)
-			return err == nil
+			found, err := r.store.Touch(ctx, i.Group)
+			return found && err == nil
 		})
 		return append(items, r.callItems(ctx, k, o.id, c, from)...), nil
 	}
@@ -197,7 +197,7 @@ func (r *Recall) originalItems(ctx context.Context, k tenantKeys, o original, fr
 	// that origin adds it again.
 	m.Origins = append(m.Origins, from.Origin)
 	sealed := sealPart(c, o.id, manifestPart, m.encode())
-	items := []state.Item{{Key: k.groupKey(o.id), Group: k.groupKey(o.id), Value: sealed}}
+	items := []state.Item{{Key: k.groupKey(o.id), Group: k.groupKey(o.id), Value: sealed, Blob: true}}
 	items = append(items, k.shortenedItems(o)...)
 	return append(items, r.callItems(ctx, k, o.id, c, from)...), nil
 }
@@ -232,11 +232,12 @@ func (r *Recall) readManifest(ctx context.Context, k tenantKeys, id string, c ke
 	return m, err
 }
 
-// shortenedItems map the texts that are shown instead of o to its id.
+// shortenedItems map the texts that are shown instead of o to its id. Each is a group: whoever looks for such a text does
+// not know its original.
 func (k tenantKeys) shortenedItems(o original) []state.Item {
 	var items []state.Item
 	for _, key := range o.shortened {
-		items = append(items, state.Item{Key: key, Group: k.groupKey(o.id), Value: shownText{o.id, o.passBytes}.encodeText()})
+		items = append(items, state.Item{Key: key, Group: key, Value: shownText{o.id, o.passBytes}.encodeText()})
 	}
 	return items
 }
@@ -252,7 +253,7 @@ func (r *Recall) storeParts(ctx context.Context, k tenantKeys, o original, c key
 	}
 	putPacked := func() error {
 		n := m.Parts - 1
-		return r.put(ctx, k, state.Item{Key: k.partKey(o.id, n), Group: k.groupKey(o.id), Value: sealPart(c, o.id, n, packed)})
+		return r.put(ctx, k, state.Item{Key: k.partKey(o.id, n), Group: k.groupKey(o.id), Value: sealPart(c, o.id, n, packed), Blob: true})
 	}
 	for chunk := range o.chunks {
 		if m.Parts > 0 {
@@ -391,7 +392,7 @@ func (o *Original) readPart(ctx context.Context, n int) ([]byte, error) {
 	if o.m.Parts == 1 {
 		return o.m.inline, nil
 	}
-	sealed, err := o.r.store.Get(ctx, o.keys.partKey(o.ID, n))
+	sealed, err := o.r.store.GetIn(ctx, o.keys.groupKey(o.ID), o.keys.partKey(o.ID, n))
 	if err != nil {
 		return nil, asUnknown(err)
 	}

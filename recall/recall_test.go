@@ -282,9 +282,9 @@ type slowDriver struct {
 	now *time.Time
 }
 
-func (s *slowDriver) Get(ctx context.Context, key string, now time.Time) ([]byte, error) {
+func (s *slowDriver) Get(ctx context.Context, group, key string, now time.Time) ([]byte, error) {
 	*s.now = s.now.Add(2 * time.Second)
-	return s.Driver.Get(ctx, key, now)
+	return s.Driver.Get(ctx, group, key, now)
 }
 
 // The same text is stored once, and a large one is not even compressed again.

@@ -46,7 +46,7 @@ func TestTenantEvictsItsOwn(t *testing.T) {
 		return id
 	}
 	var quiet []string
-	for i := range 40 { // the oldest of all
+	for i := range 35 { // the oldest of all
 		quiet = append(quiet, put("quiet", i))
 	}
 	recent := []string{}

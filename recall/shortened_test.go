@@ -104,6 +104,6 @@ func TestShortenedStaysWholeWhileStoreFails(t *testing.T) {
 
 type failingGet struct{ state.Driver }
 
-func (failingGet) Get(context.Context, string, time.Time) ([]byte, error) {
+func (failingGet) Get(context.Context, string, string, time.Time) ([]byte, error) {
 	return nil, fault.New(fault.Unavailable, "the disk is gone")
 }

@@ -294,15 +294,17 @@ func (r *Recall) Epoch(ctx context.Context) state.Epoch {
 func (r *Recall) isShortened(ctx context.Context, tenant string, text iter.Seq[[]byte]) (bool, error) {
 	for _, t := range r.ring.Tenants(tenant) {
 		k := r.namesOf(t)
-		raw, err := r.store.Get(ctx, k.shortenedKey(hash128(k.shortened, text)))
+		key := k.shortenedKey(hash128(k.shortened, text))
+		raw, err := r.store.Get(ctx, key)
 		if err != nil {
 			if err := ignoreUnknown(err); err != nil {
 				return false, err
 			}
 			continue
 		}
+		_, _ = r.store.Touch(ctx, key) // a store that cannot write may still be read
 		if id := decodeShownText(raw).id; id != "" {
-			_, _ = r.store.Touch(ctx, k.groupKey(id)) // a store that cannot write may still be read
+			_, _ = r.store.Touch(ctx, k.groupKey(id))
 		}
 		return true, nil
 	}
@@ -321,7 +323,8 @@ func (r *Recall) MarkShortened(ctx context.Context, tenant, id string, texts ...
 	}
 	items := make([]state.Item, len(texts))
 	for i, text := range texts {
-		items[i] = state.Item{Key: k.shortenedKey(hash128(k.shortened, textChunks(text))), Group: k.groupKey(id), Value: shownText{id, nothingMore}.encodeText()}
+		key := k.shortenedKey(hash128(k.shortened, textChunks(text)))
+		items[i] = state.Item{Key: key, Group: key, Value: shownText{id, nothingMore}.encodeText()}
 	}
 	return r.put(ctx, k, items...)
 }

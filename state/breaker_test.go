@@ -20,7 +20,10 @@ type stuck struct {
 
 func (d stuck) Put(context.Context, []state.Item, state.Lease) error { <-d.free; return nil }
 
-func (d stuck) Get(context.Context, string, time.Time) ([]byte, error) { <-d.free; return nil, nil }
+func (d stuck) Get(context.Context, string, string, time.Time) ([]byte, error) {
+	<-d.free
+	return nil, nil
+}
 
 func TestStuckDriverOpensTheBreaker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -66,7 +69,7 @@ type failing struct {
 
 func (d failing) Stat(context.Context) (state.Stat, error) { return state.Stat{}, d.err }
 
-func (d failing) Get(context.Context, string, time.Time) ([]byte, error) { return nil, d.err }
+func (d failing) Get(context.Context, string, string, time.Time) ([]byte, error) { return nil, d.err }
 
 func (d failing) Close() error { return d.err }
 

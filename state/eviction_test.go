@@ -83,7 +83,7 @@ func (d *slow) Sweep(ctx context.Context, sweep state.SweepRequest) (state.Sweep
 	}
 	select {
 	case <-time.After(30 * time.Second):
-		return d.Driver.Sweep(ctx, sweep)
+		return d.Driver.(state.Sweeper).Sweep(ctx, sweep)
 	case <-ctx.Done():
 		return state.SweepResult{}, ctx.Err()
 	}

@@ -60,7 +60,7 @@ func (s *Store) makeShareRoom(ctx context.Context, n need) error {
 	return s.evictInTime(ctx, func(ctx context.Context) error {
 		sweep := s.newSweep(min(pending+min(share/10, maxShareSlack), share))
 		sweep.Owner, sweep.OwnerMax = n.owner, share
-		if _, err := s.driver.Sweep(ctx, sweep); err != nil {
+		if _, err := s.sweep(ctx, sweep); err != nil {
 			return err
 		}
 		owned, err := s.bytesOf(ctx, n.owner)
@@ -96,7 +96,7 @@ func (s *Store) sweepShares(ctx context.Context) error {
 			}
 			sweep := s.newSweep(0)
 			sweep.Owner, sweep.OwnerMax = o.Owner, share/100*lowWater
-			_, err = s.driver.Sweep(ctx, sweep)
+			_, err = s.sweep(ctx, sweep)
 		}
 		return struct{}{}, err
 	})

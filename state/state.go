@@ -2,11 +2,13 @@
 // can be read back, and tokens. A [Store] adds lifetime, a size cap, a time limit and a circuit breaker
 // to a [Driver]; the drivers are in the folders below, and statetest is the suite that all of them pass.
 //
-// Path through the files: state.go is the contract of a driver, store.go what the rest of the gateway
-// calls, breaker.go what happens when the driver is slow or down, config.go what an operator can set.
+// Path through the files: state.go is the contract of a driver, shared.go what else a store can offer to replicas, store.go
+// what the rest of the gateway calls, share.go the shares of owners, breaker.go what happens when the driver is slow or
+// down, config.go what an operator can set.
 //
 // Invariants:
-//   - A Put that returned nil is durable, whole, and readable until it expires or is evicted.
+//   - A Put that returned nil is durable, whole, and readable until it expires or is evicted. After one that failed, each
+//     group of it is stored as a whole or not at all.
 //   - Items of one group expire together; an expired group is unreadable at once, swept or not.
 //   - At most max_bytes are stored (several processes on one store may exceed it by their Puts in
 //     flight). Expired groups go first, then the least recently used of the owner that has most, and never
@@ -32,7 +34,8 @@ import (
 )
 
 // Item is one value under one key. Key and Group are any bytes; so is Value, whose backing
-// array must not be changed after it was handed to Put, even by a Put that failed.
+// array must not be changed after it was handed to Put, even by a Put that failed. A key is always put in the same
+// group: the group decides where a driver with several servers stores it.
 type Item struct {
 	Key   string
 	Group string // items of one group are leased, touched and dropped together
@@ -45,6 +48,13 @@ type Item struct {
 	// Owner is whose group it is, such as a tenant; "" for the gateway's own. A group belongs to the
 	// owner of the item that was put last. All items of one Put have the same owner.
 	Owner string
+
+	// Fence orders the writers of a group: a driver that cannot check the condition of a PutIf in the same step stores
+	// nothing in a group that was put with a larger fence.
+	Fence uint64
+
+	// Blob says that the value is large and need not be with the small ones: a driver may store it apart.
+	Blob bool
 }
 
 // Size is what the item counts towards the cap, in every driver.
@@ -63,6 +73,7 @@ type Lease struct {
 // ListRequest asks a driver which items there are.
 type ListRequest struct {
 	Prefix string    // of the keys
+	Groups string    // prefix of the groups that may have such keys
 	After  string    // only keys after this one, so that a long list is read in pages; "" for the first page
 	Limit  int       // the most entries to return
 	Now    time.Time // items that expire at or before Now are left out
@@ -71,6 +82,7 @@ type ListRequest struct {
 // Entry is an item in a list, without its value.
 type Entry struct {
 	Key      string
+	Group    string
 	LastUsed time.Time // of its group
 }
 
@@ -113,9 +125,10 @@ type OwnerStat struct {
 	Bytes int64 // sum of [Item.Size] of its unpinned groups
 }
 
-// Condition is what must hold for [Driver.PutIf] to store anything: the live value under Key is Value or,
+// Condition is what must hold for [Driver.PutIf] to store anything: the live value under Key, in Group, is Value or,
 // if Value is nil, there is none.
 type Condition struct {
+	Group string
 	Key   string
 	Value []byte
 }
@@ -132,18 +145,18 @@ const MaxAckLifetime = 10 * time.Minute
 // methods are safe for concurrent use, do nothing when their context has already ended, and return
 // [ErrClosed] after Close.
 type Driver interface {
-	// Put stores all items or none; when it returns nil they are durable. A key that is
-	// already there is overwritten, and moves when the group differs; a group left without
-	// items is gone. The lease of a group that is there is extended, never shortened, and
-	// a group that has expired is emptied first.
+	// Put stores the items; when it returns nil they are durable. Of each group it stores all items or none; after an
+	// error some groups may be stored and others not. A key that is already there is overwritten. The lease of a group
+	// that is there is extended, never shortened, and a group that has expired is emptied first.
 	Put(ctx context.Context, items []Item, lease Lease) error
 
-	// PutIf is Put if the condition holds, in one step that no other writer, here or in another process,
-	// can come between. It reports whether the condition held.
+	// PutIf is Put if the condition holds, and reports whether it held. If all items are in the group of the condition, it
+	// is one step that no other writer, here or in another process, can come between. Otherwise the condition held at a
+	// moment after the items were stored; if it did not, or a group has a larger [Item.Fence], some of the items may be stored.
 	PutIf(ctx context.Context, cond Condition, items []Item, lease Lease) (bool, error)
 
-	// Get returns a copy of the value, or [ErrUnknown] when it is absent or expired.
-	Get(ctx context.Context, key string, now time.Time) ([]byte, error)
+	// Get returns a copy of the value of a key in a group, or [ErrUnknown] when it is absent or expired.
+	Get(ctx context.Context, group, key string, now time.Time) ([]byte, error)
 
 	// List returns the live items whose keys begin with a prefix, in the byte order of their keys. It
 	// is for people who look for something, not for the path of a request. An item that is put or
@@ -166,9 +179,6 @@ type Driver interface {
 	// order of their names. For a whole name it is as cheap as Stat.
 	Owners(ctx context.Context, prefix string) ([]OwnerStat, error)
 
-	// Sweep removes groups. What was removed before an error stays removed.
-	Sweep(ctx context.Context, sweep SweepRequest) (SweepResult, error)
-
 	// Epoch is cheap: it reads one number. It is the same for all processes that share the store,
 	// and changes when a live group is removed by a Drop or by anything outside this interface,
 	// such as an operator who empties the store.
@@ -180,6 +190,13 @@ type Driver interface {
 	// Close waits for operations in flight and leaves nothing running. A second call does
 	// nothing.
 	Close() error
+}
+
+// Sweeper is a driver that can remove expired and the least recently used groups. In a store whose driver cannot, expired
+// groups go by themselves, and a store that is full stays so until then.
+type Sweeper interface {
+	// Sweep removes groups. What was removed before an error stays removed.
+	Sweep(ctx context.Context, sweep SweepRequest) (SweepResult, error)
 }
 
 var (

@@ -106,19 +106,22 @@ func (s *Store) putIn(ctx context.Context, items []Item, put func(context.Contex
 	})
 }
 
-// Get reads a value back; a key that is absent or expired is [fault.UnknownHandle].
-func (s *Store) Get(ctx context.Context, key string) ([]byte, error) {
+// Get reads the value back whose key is the name of its group, too; one that is absent or expired is
+// [fault.UnknownHandle].
+func (s *Store) Get(ctx context.Context, key string) ([]byte, error) { return s.GetIn(ctx, key, key) }
+
+// GetIn reads a value of a group back.
+func (s *Store) GetIn(ctx context.Context, group, key string) ([]byte, error) {
 	return guard(ctx, s, func(ctx context.Context) ([]byte, error) {
-		return s.driver.Get(ctx, key, s.clock())
+		return s.driver.Get(ctx, group, key, s.clock())
 	})
 }
 
-// List returns at most limit items whose keys begin with prefix and come after the key after, in the
-// byte order of their keys.
-func (s *Store) List(ctx context.Context, prefix, after string, limit int) ([]Entry, error) {
-	return guard(ctx, s, func(ctx context.Context) ([]Entry, error) {
-		return s.driver.List(ctx, ListRequest{Prefix: prefix, After: after, Limit: limit, Now: s.clock()})
-	})
+// List returns the first items that a request asks for, which need not say the time. It may have to look at all that
+// is stored, so that the time limit of other operations does not apply.
+func (s *Store) List(ctx context.Context, req ListRequest) ([]Entry, error) {
+	req.Now = s.clock()
+	return withTimeout(ctx, sweepEvery, func(ctx context.Context) ([]Entry, error) { return s.driver.List(ctx, req) })
 }
 
 // Now is the store's time, in whole milliseconds.
@@ -197,7 +200,7 @@ func (s *Store) sweepInBackground(ctx context.Context, evict bool) SweepResult {
 	if evict {
 		req.MaxBytes = req.MaxBytes / 100 * lowWater
 	}
-	swept, err := withTimeout(ctx, sweepEvery, func(ctx context.Context) (SweepResult, error) { return s.driver.Sweep(ctx, req) })
+	swept, err := withTimeout(ctx, sweepEvery, func(ctx context.Context) (SweepResult, error) { return s.sweep(ctx, req) })
 	if err != nil && ctx.Err() == nil {
 		slog.WarnContext(ctx, "expired originals could not be removed from the store; the next sweep tries again", "error", err)
 	} else if swept.Groups > 0 {
@@ -207,6 +210,14 @@ func (s *Store) sweepInBackground(ctx context.Context, evict bool) SweepResult {
 		slog.WarnContext(ctx, "originals over a tenant's share could not be removed; the next sweep tries again", "error", err)
 	}
 	return swept
+}
+
+// sweep removes groups if the driver can.
+func (s *Store) sweep(ctx context.Context, req SweepRequest) (SweepResult, error) {
+	if driver, ok := s.driver.(Sweeper); ok {
+		return driver.Sweep(ctx, req)
+	}
+	return SweepResult{}, nil
 }
 
 // Close closes the driver.
@@ -279,7 +290,7 @@ func (s *Store) evict(ctx context.Context, n need) error {
 	for {
 		sweep := s.newSweep(s.pendingBytes.Load())
 		sweep.Owner = n.owner
-		swept, err := s.driver.Sweep(ctx, sweep)
+		swept, err := s.sweep(ctx, sweep)
 		if err != nil {
 			return err
 		}

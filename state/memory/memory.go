@@ -91,7 +91,7 @@ func (d *Driver) putItems(items []state.Item, lease state.Lease) {
 }
 
 // Get implements [state.Driver].
-func (d *Driver) Get(ctx context.Context, key string, now time.Time) ([]byte, error) {
+func (d *Driver) Get(ctx context.Context, _, key string, now time.Time) ([]byte, error) {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	if err := d.checkOpen(ctx); err != nil {
@@ -114,7 +114,7 @@ func (d *Driver) List(ctx context.Context, req state.ListRequest) ([]state.Entry
 	var entries []state.Entry
 	for key, item := range d.items {
 		if g := d.groups[item.Group]; key > req.After && strings.HasPrefix(key, req.Prefix) && g.isLive(req.Now) {
-			entries = append(entries, state.Entry{Key: key, LastUsed: g.lastUsed})
+			entries = append(entries, state.Entry{Key: key, Group: item.Group, LastUsed: g.lastUsed})
 		}
 	}
 	slices.SortFunc(entries, func(a, b state.Entry) int { return strings.Compare(a.Key, b.Key) })
@@ -160,7 +160,7 @@ func (d *Driver) Epoch(ctx context.Context) (state.Epoch, error) {
 	return d.epoch, nil
 }
 
-// Sweep implements [state.Driver].
+// Sweep implements [state.Sweeper].
 func (d *Driver) Sweep(ctx context.Context, sweep state.SweepRequest) (state.SweepResult, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -37,7 +37,7 @@ func BenchmarkGet(b *testing.B) {
 	put(b, d, "a", string(make([]byte, 4<<10)))
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
-			if _, err := d.Get(b.Context(), "a", epoch); err != nil {
+			if _, err := d.Get(b.Context(), "a", "a", epoch); err != nil {
 				b.Error(err)
 			}
 		}

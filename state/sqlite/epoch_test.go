@@ -119,7 +119,7 @@ func TestVersionOneIsMigrated(t *testing.T) {
 		t.Fatal(err)
 	}
 	has(t, d, "t", "token")
-	if _, err := d.Get(t.Context(), "a", epoch); fault.KindOf(err) != fault.UnknownHandle {
+	if _, err := d.Get(t.Context(), "a", "a", epoch); fault.KindOf(err) != fault.UnknownHandle {
 		t.Errorf("the text was not evicted: %v", err)
 	}
 }

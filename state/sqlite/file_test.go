@@ -31,7 +31,7 @@ func put(t testing.TB, d *Driver, key, value string) {
 
 func has(t testing.TB, d *Driver, key, value string) {
 	t.Helper()
-	got, err := d.Get(t.Context(), key, epoch)
+	got, err := d.Get(t.Context(), key, key, epoch)
 	if err != nil || string(got) != value {
 		t.Fatalf("Get(%q) = %.40q, %v; want %.40q", key, got, err, value)
 	}
@@ -206,7 +206,7 @@ func TestCorruptPages(t *testing.T) {
 		return // found out at once: as good
 	}
 	defer d.Close()
-	if _, err := d.Get(t.Context(), "key1", epoch); fault.KindOf(err) != fault.Unavailable {
+	if _, err := d.Get(t.Context(), "key1", "key1", epoch); fault.KindOf(err) != fault.Unavailable {
 		t.Errorf("Get: %v, want %v", err, fault.Unavailable)
 	}
 	if err := d.Put(t.Context(), []state.Item{{Key: "key1"}}, forever); fault.KindOf(err) != fault.Unavailable {

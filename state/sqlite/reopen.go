@@ -81,12 +81,12 @@ func (f *ReopeningDriver) PutIf(ctx context.Context, cond state.Condition, items
 }
 
 // Get implements [state.Driver].
-func (f *ReopeningDriver) Get(ctx context.Context, key string, now time.Time) ([]byte, error) {
+func (f *ReopeningDriver) Get(ctx context.Context, group, key string, now time.Time) ([]byte, error) {
 	d, err := f.currentDriver(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return d.Get(ctx, key, now)
+	return d.Get(ctx, group, key, now)
 }
 
 // List implements [state.Driver].
@@ -134,7 +134,7 @@ func (f *ReopeningDriver) Owners(ctx context.Context, prefix string) ([]state.Ow
 	return d.Owners(ctx, prefix)
 }
 
-// Sweep implements [state.Driver].
+// Sweep implements [state.Sweeper].
 func (f *ReopeningDriver) Sweep(ctx context.Context, sweep state.SweepRequest) (state.SweepResult, error) {
 	d, err := f.currentDriver(ctx)
 	if err != nil {

@@ -59,7 +59,7 @@ func TestFileIsReplacedUnderARunningProcess(t *testing.T) {
 		if after, err := f.Epoch(t.Context()); err != nil || after == before {
 			t.Errorf("%s: the epoch was %d and is %d, %v", name, before, after, err)
 		}
-		if _, err := f.Get(t.Context(), name, epoch); fault.KindOf(err) != fault.UnknownHandle {
+		if _, err := f.Get(t.Context(), name, name, epoch); fault.KindOf(err) != fault.UnknownHandle {
 			t.Errorf("%s: what was in the old file is found: %v", name, err)
 		}
 		if err := f.Put(t.Context(), item(name+" since"), forever); err != nil {

@@ -81,7 +81,7 @@ func sizeOf(items []state.Item) (size int64) {
 }
 
 // Get implements [state.Driver].
-func (d *Driver) Get(ctx context.Context, key string, now time.Time) ([]byte, error) {
+func (d *Driver) Get(ctx context.Context, _, key string, now time.Time) ([]byte, error) {
 	if err := d.checkOpen(ctx); err != nil {
 		return nil, err
 	}
@@ -102,7 +102,7 @@ func (d *Driver) List(ctx context.Context, req state.ListRequest) ([]state.Entry
 		return nil, err
 	}
 	where, args := prefixRange("key", req.Prefix)
-	query := `SELECT key, seen FROM item JOIN grp ON grp.id = item.grp WHERE ` + where + ` AND key > ? AND expires > ? ORDER BY key LIMIT ?`
+	query := `SELECT key, name, seen FROM item JOIN grp ON grp.id = item.grp WHERE ` + where + ` AND key > ? AND expires > ? ORDER BY key LIMIT ?`
 	rows, err := d.readDB.QueryContext(ctx, query, append(args, []byte(req.After), req.Now.UnixMilli(), req.Limit)...)
 	if err != nil {
 		return nil, classify(err)
@@ -110,12 +110,12 @@ func (d *Driver) List(ctx context.Context, req state.ListRequest) ([]state.Entry
 	defer rows.Close()
 	var entries []state.Entry
 	for rows.Next() {
-		var key []byte
+		var key, group []byte
 		var seen int64
-		if err := rows.Scan(&key, &seen); err != nil {
+		if err := rows.Scan(&key, &group, &seen); err != nil {
 			return nil, classify(err)
 		}
-		entries = append(entries, state.Entry{Key: string(key), LastUsed: time.UnixMilli(seen)})
+		entries = append(entries, state.Entry{Key: string(key), Group: string(group), LastUsed: time.UnixMilli(seen)})
 	}
 	return entries, classify(rows.Err())
 }

@@ -37,7 +37,7 @@ func (s *stepSize) adapt(took time.Duration) {
 	}
 }
 
-// Sweep implements [state.Driver]. A sweep for a Put leaves the free pages to it; one in the background
+// Sweep implements [state.Sweeper]. A sweep for a Put leaves the free pages to it; one in the background
 // gives them back to the file system, and pauses between its steps.
 func (d *Driver) Sweep(ctx context.Context, sweep state.SweepRequest) (state.SweepResult, error) {
 	var all state.SweepResult

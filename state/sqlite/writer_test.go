@@ -70,7 +70,7 @@ func TestOneFailureInABatch(t *testing.T) {
 	release()
 	wg.Wait()
 	for i := range 9 {
-		_, err := d.Get(t.Context(), fmt.Sprint(i), epoch)
+		_, err := d.Get(t.Context(), fmt.Sprint(i), fmt.Sprint(i), epoch)
 		if gone := fault.KindOf(err) == fault.UnknownHandle; gone != (i == 4) {
 			t.Errorf("job %d: %v", i, err)
 		}
@@ -93,7 +93,7 @@ func TestPanicInABatch(t *testing.T) {
 		t.Errorf("the next put: %v", err)
 	}
 	has(t, d, "next", "")
-	if _, err := d.Get(t.Context(), "half", time.Now()); fault.KindOf(err) != fault.UnknownHandle {
+	if _, err := d.Get(t.Context(), "half", "half", time.Now()); fault.KindOf(err) != fault.UnknownHandle {
 		t.Errorf("what the job wrote is there: %v", err)
 	}
 }
@@ -116,7 +116,7 @@ func TestFullDisk(t *testing.T) {
 	if err := d.Put(t.Context(), big, forever); fault.KindOf(err) != fault.Full {
 		t.Errorf("Put = %v, want %v", err, fault.Full)
 	}
-	if _, err := d.Get(t.Context(), "a", epoch); fault.KindOf(err) != fault.UnknownHandle {
+	if _, err := d.Get(t.Context(), "a", "a", epoch); fault.KindOf(err) != fault.UnknownHandle {
 		t.Errorf("half of the batch is there: %v", err)
 	}
 	has(t, d, "before", "kept")
@@ -146,7 +146,7 @@ func TestWaitingPutIsCanceled(t *testing.T) {
 	}
 	release()
 	put(t, d, "b", "after it")
-	if _, err := d.Get(t.Context(), "a", epoch); fault.KindOf(err) != fault.UnknownHandle {
+	if _, err := d.Get(t.Context(), "a", "a", epoch); fault.KindOf(err) != fault.UnknownHandle {
 		t.Errorf("a Put that was canceled in the queue was done: %v", err)
 	}
 }
@@ -184,7 +184,7 @@ func TestLongLock(t *testing.T) {
 	done := make(chan error)
 	go func() { done <- two.Put(t.Context(), []state.Item{{Key: "a"}}, forever) }()
 	time.Sleep(1300 * time.Millisecond)
-	has1 := func() bool { _, err := two.Get(t.Context(), "a", epoch); return err == nil }
+	has1 := func() bool { _, err := two.Get(t.Context(), "a", "a", epoch); return err == nil }
 	if has1() {
 		t.Error("written beside the lock")
 	}

@@ -61,7 +61,7 @@ func copies(d *driver) {
 	value := []byte("as it was")
 	i := state.Item{Key: "a", Group: "g", Value: value}
 	d.put(lease(0, 100), i)
-	got, err := d.Get(d.ctx, "a", at(0))
+	got, err := d.get("a", at(0))
 	if err != nil {
 		d.Fatal(err)
 	}
@@ -87,36 +87,10 @@ func overwrite(d *driver) {
 	d.hasNot(100, "c")
 }
 
-func overwriteMoves(d *driver) {
-	d.put(lease(0, 100), item("a", "g", "old"), item("b", "g", "stays"))
-	d.put(lease(0, 200), item("a", "longer group", "new"))
-	d.holds(item("a", "longer group", "new"), item("b", "g", "stays"))
-	d.has(150, "a", "new")
-	d.hasNot(150, "b")
-
-	d.put(lease(0, 200), item("b", "longer group", "moved"))
-	d.touch("g", lease(1, 101), false) // it was left without items
-	d.holds(item("a", "longer group", "new"), item("b", "longer group", "moved"))
-	if err := d.Drop(d.ctx, "g"); err != nil {
-		d.Fatal(err)
-	}
-	d.has(0, "b", "moved")
-	if err := d.Drop(d.ctx, "longer group"); err != nil {
-		d.Fatal(err)
-	}
-	d.hasNot(0, "a", "b")
-	d.holds()
-}
-
 func sameKeyTwice(d *driver) {
 	d.put(lease(0, 100), item("a", "g", "first"), item("a", "g", "second"))
 	d.has(0, "a", "second")
 	d.holds(item("a", "g", "second"))
-	// To and fro between groups within one batch: the last place is the place.
-	d.put(lease(0, 100), item("a", "h", "1"), item("a", "g", "2"), item("b", "h", "3"), item("a", "h", "4"))
-	d.has(0, "a", "4")
-	d.holds(item("a", "h", "4"), item("b", "h", "3"))
-	d.touch("g", lease(1, 101), false)
 }
 
 // atomicBatch reads while large batches are put: a reader that sees the last item of a batch must see
@@ -153,7 +127,7 @@ func atomicBatch(d *driver) {
 			d.Errorf("half a batch is visible: %+v, %v", stat, err)
 		}
 		for g := 'a'; g <= 'j'; g++ {
-			if _, err := d.Get(d.ctx, string(g)+"7", at(0)); err == nil {
+			if _, err := d.get(string(g)+"7", at(0)); err == nil {
 				d.has(0, string(g)+"0", value)
 			}
 		}

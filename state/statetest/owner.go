@@ -27,8 +27,8 @@ func (d *driver) putIf(l state.Lease, cond state.Condition, want bool, items ...
 
 // putIf stores all or nothing, as the condition says.
 func putIf(d *driver) {
-	absent, is := state.Condition{Key: "k"}, func(value string) state.Condition {
-		return state.Condition{Key: "k", Value: []byte(value)}
+	absent, is := state.Condition{Group: "k", Key: "k"}, func(value string) state.Condition {
+		return state.Condition{Group: "k", Key: "k", Value: []byte(value)}
 	}
 	d.putIf(lease(0, 100), is("1"), false, item("a", "a", "x"))
 	d.putIf(lease(0, 100), is(""), false, item("a", "a", "x"))
@@ -61,7 +61,7 @@ func putIfOnce(d *driver) {
 	var wg sync.WaitGroup
 	for n := range 16 {
 		wg.Go(func() {
-			ok, err := d.PutIf(d.ctx, state.Condition{Key: "k"}, []state.Item{item("k", "k", strconv.Itoa(n))}, lease(0, 100))
+			ok, err := d.PutIf(d.ctx, state.Condition{Group: "k", Key: "k"}, []state.Item{item("k", "k", strconv.Itoa(n))}, lease(0, 100))
 			if err != nil {
 				d.Errorf("PutIf: %v", err)
 			}
@@ -99,27 +99,27 @@ func ownerTotals(d *driver) {
 	d.owns("x/2", is("x/2", b))
 	d.owns("x/3")
 	d.owns("y")
-	// An overwrite, a move to another owner's group, and a group that changes hands.
+	// An overwrite, another item in another's group, and a group that changes hands.
 	a.Value = []byte("a longer one")
 	d.put(lease(0, 100), a)
 	d.owns("x/1", is("x/1", a))
-	d.put(lease(0, 100), owned("x/2", "a", "h", "moved"))
-	d.owns("x/", is("x/2", b, owned("x/2", "a", "h", "moved")))
+	second := owned("x/2", "e", "h", "beside b")
+	d.put(lease(0, 100), second)
+	d.owns("x/", is("x/1", a), is("x/2", b, second))
 	more := owned("x/1", "d", "h", "of another")
 	d.put(lease(0, 100), more)
-	d.owns("x/", is("x/1", b, owned("x/2", "a", "h", "moved"), more))
+	d.owns("x/", is("x/1", a, b, second, more))
 	// Pinned groups do not count.
 	pin := owned("x/1", "p", "p", "pinned")
 	pin.Pinned = true
 	d.put(lease(0, 100), pin)
-	d.owns("x/", is("x/1", b, owned("x/2", "a", "h", "moved"), more))
+	d.owns("x/", is("x/1", a, b, second, more))
 	more.Pinned = true
 	d.put(lease(0, 100), more)
-	d.owns("x/")
+	d.owns("x/", is("x/1", a))
 	if err := d.Drop(d.ctx, "h"); err != nil {
 		d.Fatal(err)
 	}
-	d.put(lease(0, 100), a)
 	d.owns("x/1", is("x/1", a))
 	d.sweep(state.SweepRequest{Now: at(100), SpareAfter: at(100), MaxBytes: roomy}, state.SweepResult{Groups: 3, Bytes: sizes(a, c, pin)})
 	d.owns("")
