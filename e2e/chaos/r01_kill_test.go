@@ -147,7 +147,7 @@ func checkKills(t *testing.T, cs calls, kills []*childKill, begin time.Time) str
 	if p := quantile(lates, 1); p > 250*time.Millisecond+slack {
 		t.Errorf("a call in flight on a killed child was answered after %s", p)
 	}
-	if p := quantile(backs, 0.99); p > time.Second+childStartTime(t)+slack {
+	if p := quantile(backs, 0.99); p > time.Duration(shortOrFull(2, 1))*time.Second+childStartTime(t)+slack {
 		t.Errorf("a killed child was back after %s", p)
 	}
 	near, apart := otherServers(cs.between(begin, time.Now()), kills)
