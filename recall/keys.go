@@ -122,12 +122,21 @@ func (r *Recall) put(ctx context.Context, k tenantKeys, items ...state.Item) err
 	return k.secret.Put(ctx, r.store, items...)
 }
 
-// retryForgotten does something again if the tenant was forgotten meanwhile, or the store emptied: then with a
-// new secret.
-func retryForgotten[T any](do func() (T, error)) (T, error) {
-	result, err := do()
-	if errors.Is(err, keyring.ErrForgotten) {
-		return do()
+// maxTries is how often something is stored that others store at the same time.
+const maxTries = 8
+
+// isWorthRetrying says whether a put failed because the tenant was forgotten meanwhile, or the store emptied, or because
+// another process stored the same text.
+func isWorthRetrying(err error) bool {
+	return errors.Is(err, keyring.ErrForgotten) || errors.Is(err, state.ErrConflict)
+}
+
+// retryConflicts does something again if another process came between: with what that one stored, or with a new secret.
+func retryConflicts[T any](do func() (T, error)) (result T, err error) {
+	for range maxTries {
+		if result, err = do(); !isWorthRetrying(err) {
+			break
+		}
 	}
 	return result, err
 }

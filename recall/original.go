@@ -170,7 +170,7 @@ func (r *Recall) originalItems(ctx context.Context, k tenantKeys, o original, fr
 	if err != nil {
 		return nil, err
 	}
-	m, err := r.renewManifest(ctx, k, o.id, c)
+	m, over, err := r.renewManifest(ctx, k, o.id, c)
 	if err != nil {
 		return nil, err
 	}
@@ -193,27 +193,30 @@ func (r *Recall) originalItems(ctx context.Context, k tenantKeys, o original, fr
 	if len(m.Origins) == maxOrigins {
 		return nil, errTooManyOrigins
 	}
-	// Of two requests that add an origin at once, one may overwrite the other's; the next text of
-	// that origin adds it again.
 	m.Origins = append(m.Origins, from.Origin)
 	sealed := sealPart(c, o.id, manifestPart, m.encode())
-	items := []state.Item{{Key: k.groupKey(o.id), Group: k.groupKey(o.id), Value: sealed, Blob: true}}
+	// Of two requests that add an origin at once, one fails and does it again.
+	items := []state.Item{{Key: k.groupKey(o.id), Group: k.groupKey(o.id), Value: sealed, Blob: true, Over: over}}
 	items = append(items, k.shortenedItems(o)...)
 	return append(items, r.callItems(ctx, k, o.id, c, from)...), nil
 }
 
-// renewManifest returns the manifest of an original that is stored already, nil when there is none.
-// It renews the lease before it reads: parts that are found must not expire before the cut is shown.
-func (r *Recall) renewManifest(ctx context.Context, k tenantKeys, id string, c keyring.Cipher) (*manifest, error) {
+// renewManifest returns the manifest of an original that is stored already, nil when there is none, and what a new one
+// would replace. It renews the lease before it reads: parts that are found must not expire before the cut is shown.
+func (r *Recall) renewManifest(ctx context.Context, k tenantKeys, id string, c keyring.Cipher) (*manifest, *state.Expected, error) {
 	found, err := r.store.Touch(ctx, k.groupKey(id))
 	if !found || err != nil {
-		return nil, err
+		return nil, &state.Expected{}, err
 	}
-	m, err := r.readManifest(ctx, k, id, c)
+	sealed, err := r.store.Get(ctx, k.groupKey(id))
+	if err != nil {
+		return nil, &state.Expected{}, ignoreUnknown(err) // parts without a manifest: store everything again
+	}
+	m, err := unsealManifest(c, id, sealed)
 	if err != nil && fault.KindOf(asUnknown(err)) == fault.UnknownHandle {
-		return nil, nil // parts without a manifest, or an unreadable one: store everything again
+		m, err = nil, nil // an unreadable one: store everything again
 	}
-	return m, err
+	return m, &state.Expected{Value: sealed}, err
 }
 
 func (r *Recall) readManifest(ctx context.Context, k tenantKeys, id string, c keyring.Cipher) (*manifest, error) {
@@ -221,6 +224,10 @@ func (r *Recall) readManifest(ctx context.Context, k tenantKeys, id string, c ke
 	if err != nil {
 		return nil, err
 	}
+	return unsealManifest(c, id, sealed)
+}
+
+func unsealManifest(c keyring.Cipher, id string, sealed []byte) (*manifest, error) {
 	plain, err := unsealPart(c, id, manifestPart, sealed)
 	if err != nil {
 		return nil, err

@@ -58,7 +58,7 @@ func (r *Recall) PutRecords(ctx context.Context, tenant string, records ...Recor
 	if !r.cfg.Enabled {
 		return errDisabled
 	}
-	_, err := retryForgotten(func() (struct{}, error) {
+	_, err := retryConflicts(func() (struct{}, error) {
 		k, err := r.keysForStoring(ctx, tenant)
 		if err != nil {
 			return struct{}{}, err

@@ -105,7 +105,7 @@ func (r *Recall) Shrink(ctx context.Context, req ShrinkRequest, p Policy) (s Shr
 		p, req.Strings, blocks = fitting.policy, fitting.strings, fitting.blocks
 		scope.Free(int64(len(req.Body)))
 	}
-	s, _ = retryForgotten(func() (ShrinkResult, error) {
+	s, _ = retryConflicts(func() (ShrinkResult, error) {
 		s := r.storeCuts(ctx, req, p, blocks)
 		return s, s.Err
 	})
@@ -170,7 +170,7 @@ type cutWriter struct {
 type pendingCut struct {
 	cut
 	id       string // to show in the marker; "" without a recover line
-	original string // the id of its original
+	original original
 }
 
 // maxResultIDs bounds ShrinkResult.IDs.
@@ -210,25 +210,48 @@ func (w *cutWriter) addCut(ctx context.Context, c cut) {
 	for _, p := range c.parts {
 		o.shortened = append(o.shortened, w.keys.shortenedKey(hash128(w.keys.shortened, p.shortenedChunks(w.req.Body, shownID))))
 	}
-	// A result often says the same twice, as content and as structuredContent.
-	items := w.keys.shortenedItems(o)
-	if !slices.ContainsFunc(w.items, func(i state.Item) bool { return i.Key == w.keys.groupKey(o.id) }) {
-		var err error
-		items, err = w.r.originalItems(ctx, w.keys, o, Call{Origin: w.req.Origin, ID: w.req.CallID})
-		if errors.Is(err, errTooManyOrigins) { // concerns this text alone
-			w.tooManyOrigins = err
-			w.passWhole(c)
-			return
-		}
-		if err != nil {
-			w.storeFailed(ctx, err, c)
-			return
-		}
+	if err := w.addItems(ctx, o); errors.Is(err, errTooManyOrigins) { // concerns this text alone
+		w.tooManyOrigins = err
+		w.passWhole(c)
+		return
+	} else if err != nil {
+		w.storeFailed(ctx, err, c)
+		return
 	}
-	w.pending = append(w.pending, pendingCut{c, shownID, o.id})
-	w.items = append(w.items, items...)
+	w.pending = append(w.pending, pendingCut{c, shownID, o})
 	if w.reserved.held >= partSize {
 		w.flush(ctx)
+	}
+}
+
+// addItems collects the items that make o readable.
+func (w *cutWriter) addItems(ctx context.Context, o original) error {
+	// A result often says the same twice, as content and as structuredContent.
+	if slices.ContainsFunc(w.items, func(i state.Item) bool { return i.Key == w.keys.groupKey(o.id) }) {
+		w.items = append(w.items, w.keys.shortenedItems(o)...)
+		return nil
+	}
+	items, err := w.r.originalItems(ctx, w.keys, o, Call{Origin: w.req.Origin, ID: w.req.CallID})
+	w.items = append(w.items, items...)
+	return err
+}
+
+// putItems stores what was collected. If another process came between, it is prepared and put again.
+func (w *cutWriter) putItems(ctx context.Context) error {
+	for try := 1; ; try++ {
+		err := w.r.put(ctx, w.keys, w.items...)
+		if !isWorthRetrying(err) || try == maxTries {
+			return err
+		}
+		if w.keys, err = w.r.keysForStoring(ctx, w.req.Tenant); err != nil {
+			return err
+		}
+		w.items = nil
+		for _, p := range w.pending {
+			if err := w.addItems(ctx, p.original); err != nil {
+				return err
+			}
+		}
 	}
 }
 
@@ -236,7 +259,7 @@ func (w *cutWriter) addCut(ctx context.Context, c cut) {
 func (w *cutWriter) flush(ctx context.Context) {
 	err := w.out.Err
 	if err == nil && len(w.items) > 0 {
-		err = w.r.put(ctx, w.keys, w.items...)
+		err = w.putItems(ctx)
 	}
 	w.reserved.releaseAll()
 	for _, p := range w.pending {
@@ -247,7 +270,7 @@ func (w *cutWriter) flush(ctx context.Context) {
 		}
 		w.out.Recoverable++
 		if len(w.out.IDs) < maxResultIDs {
-			w.out.IDs = append(w.out.IDs, p.original)
+			w.out.IDs = append(w.out.IDs, p.original.id)
 		}
 		w.out.addEdits(p.cut, p.id)
 	}

@@ -35,7 +35,7 @@ func (r *Recall) StoreText(ctx context.Context, tenant, text string, from Origin
 		return r.ID(tenant, text), err
 	}
 	defer reserved.releaseAll()
-	return retryForgotten(func() (string, error) {
+	return retryConflicts(func() (string, error) {
 		k, err := r.keysForStoring(ctx, tenant)
 		if err != nil {
 			return r.ID(tenant, text), err
@@ -89,7 +89,7 @@ func (r *Recall) StoreAll(ctx context.Context, tenant string, texts []StoreReque
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.cfg.KeepTimeout.D())
 	defer cancel()
-	return retryForgotten(func() ([]Receipt, error) { return r.storeAll(ctx, tenant, texts) })
+	return retryConflicts(func() ([]Receipt, error) { return r.storeAll(ctx, tenant, texts) })
 }
 
 func (r *Recall) storeAll(ctx context.Context, tenant string, texts []StoreRequest) ([]Receipt, error) {

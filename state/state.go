@@ -27,6 +27,7 @@
 package state
 
 import (
+	"bytes"
 	"context"
 	"time"
 
@@ -53,8 +54,20 @@ type Item struct {
 	// nothing in a group that was put with a larger fence.
 	Fence uint64
 
+	// Over says what the item may replace; nil for anything. If the live value under the key is another, nothing of the
+	// item's group is stored, and the put fails with [ErrConflict].
+	Over *Expected
+
 	// Blob says that the value is large and need not be with the small ones: a driver may store it apart.
 	Blob bool
+}
+
+// Expected is a value that must be there or, if Value is nil, none.
+type Expected struct{ Value []byte }
+
+// IsMet compares what is there with what is expected.
+func (e Expected) IsMet(value []byte, found bool) bool {
+	return found == (e.Value != nil) && bytes.Equal(value, e.Value)
 }
 
 // Size is what the item counts towards the cap, in every driver.
@@ -202,6 +215,9 @@ type Sweeper interface {
 var (
 	// ErrUnknown is what drivers return for a key that is absent or has expired.
 	ErrUnknown error = fault.New(fault.UnknownHandle, "nothing is kept under this id, or it has expired")
+
+	// ErrConflict is the failure of a Put over a value that another has replaced.
+	ErrConflict error = fault.New(fault.Unavailable, "another process has stored this in the same moment")
 
 	// ErrClosed is what drivers return after Close.
 	ErrClosed error = fault.New(fault.Unavailable, "the store is closed")

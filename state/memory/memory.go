@@ -51,8 +51,7 @@ func (d *Driver) Put(ctx context.Context, items []state.Item, lease state.Lease)
 	if err := d.checkOpen(ctx); err != nil {
 		return err
 	}
-	d.putItems(items, lease)
-	return nil
+	return d.putItems(items, lease)
 }
 
 // PutIf implements [state.Driver].
@@ -62,16 +61,28 @@ func (d *Driver) PutIf(ctx context.Context, cond state.Condition, items []state.
 	if err := d.checkOpen(ctx); err != nil {
 		return false, err
 	}
-	have, found := d.items[cond.Key]
-	found = found && d.groups[have.Group].isLive(lease.LastUsed)
-	if found != (cond.Value != nil) || found && !bytes.Equal(have.Value, cond.Value) {
+	if !d.hasValue(cond.Key, state.Expected{Value: cond.Value}, lease.LastUsed) {
 		return false, nil
 	}
-	d.putItems(items, lease)
-	return true, nil
+	err := d.putItems(items, lease)
+	return err == nil, err
 }
 
-func (d *Driver) putItems(items []state.Item, lease state.Lease) {
+// hasValue compares the live value under a key.
+func (d *Driver) hasValue(key string, want state.Expected, now time.Time) bool {
+	have, found := d.items[key]
+	if found = found && d.groups[have.Group].isLive(now); !found {
+		have.Value = nil
+	}
+	return want.IsMet(have.Value, found)
+}
+
+func (d *Driver) putItems(items []state.Item, lease state.Lease) error {
+	for _, item := range items {
+		if item.Over != nil && !d.hasValue(item.Key, *item.Over, lease.LastUsed) {
+			return state.ErrConflict
+		}
+	}
 	for _, item := range items {
 		item.Value = bytes.Clone(item.Value)
 		g := d.leaseGroup(item.Group, lease)
@@ -88,6 +99,7 @@ func (d *Driver) putItems(items []state.Item, lease state.Lease) {
 		g.bytes += item.Size()
 		d.addToTotal(g, g.bytes)
 	}
+	return nil
 }
 
 // Get implements [state.Driver].

@@ -61,7 +61,7 @@ func (d *Driver) Put(ctx context.Context, items []state.Item, lease state.Lease)
 func (d *Driver) PutIf(ctx context.Context, cond state.Condition, items []state.Item, lease state.Lease) (bool, error) {
 	var held bool
 	err := d.writer.submit(ctx, sizeOf(items), func(w *writer) (err error) {
-		if held, err = w.checkCondition(cond, lease.LastUsed); !held || err != nil {
+		if held, err = w.checkValue(cond.Key, state.Expected{Value: cond.Value}, lease.LastUsed); !held || err != nil {
 			return err
 		}
 		return w.putItems(items, lease)

@@ -1,7 +1,6 @@
 package sqlite
 
 import (
-	"bytes"
 	"context"
 	"database/sql"
 	"errors"
@@ -279,14 +278,14 @@ func (w *writer) runJob(j *job) (failed, lost error) {
 	return failed, execStmt(w.release)
 }
 
-// checkCondition reports whether the item that a conditional write names is as the condition says.
-func (w *writer) checkCondition(cond state.Condition, now time.Time) (bool, error) {
+// checkValue reports whether the live value under a key is as expected.
+func (w *writer) checkValue(key string, want state.Expected, now time.Time) (bool, error) {
 	var isLive bool
 	var value []byte
-	if err := w.readValue.QueryRow([]byte(cond.Key), now.UnixMilli()).Scan(&isLive, &value); err != nil {
+	if err := w.readValue.QueryRow([]byte(key), now.UnixMilli()).Scan(&isLive, &value); err != nil {
 		return false, fmt.Errorf("read the condition of a put: %w", err)
 	}
-	return isLive == (cond.Value != nil) && bytes.Equal(value, cond.Value), nil
+	return want.IsMet(value, isLive), nil
 }
 
 // overwriteFreed runs a job that frees pages of the file, and overwrites what was in them.
@@ -303,6 +302,16 @@ func (w *writer) overwriteFreed(remove func() error) error {
 
 func (w *writer) putItems(items []state.Item, lease state.Lease) error {
 	seen, expires := lease.LastUsed.UnixMilli(), lease.Expires.UnixMilli()
+	for _, item := range items {
+		if item.Over == nil {
+			continue
+		}
+		if ok, err := w.checkValue(item.Key, *item.Over, lease.LastUsed); err != nil {
+			return err
+		} else if !ok {
+			return state.ErrConflict
+		}
+	}
 	var id int64
 	for i, item := range items {
 		// The parts of one text come in a row: the group is leased once for them.

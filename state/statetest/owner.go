@@ -55,6 +55,47 @@ func putIf(d *driver) {
 	d.has(0, "a", "x")
 }
 
+// putOver replaces what is expected and nothing else, and then nothing of the group.
+func putOver(d *driver) {
+	over := func(i state.Item, value []byte) state.Item {
+		i.Over = &state.Expected{Value: value}
+		return i
+	}
+	d.put(lease(0, 100), over(item("a", "g", "1"), nil))
+	d.mustBe(d.Put(d.ctx, []state.Item{item("b", "g", "x"), over(item("a", "g", "2"), nil)}, lease(0, 100)), state.ErrConflict)
+	d.mustBe(d.Put(d.ctx, []state.Item{over(item("a", "g", "2"), []byte("0")), item("b", "g", "x")}, lease(0, 100)), state.ErrConflict)
+	d.mustBe(d.Put(d.ctx, []state.Item{over(item("b", "g", "x"), []byte(""))}, lease(0, 100)), state.ErrConflict)
+	d.has(0, "a", "1")
+	d.hasNot(0, "b")
+	d.put(lease(0, 100), item("k", "k", "condition"))
+	held, err := d.PutIf(d.ctx, state.Condition{Group: "k", Key: "k", Value: []byte("condition")}, []state.Item{over(item("a", "g", "2"), []byte("0"))}, lease(0, 100))
+	if held {
+		d.Error("a put over another value held")
+	}
+	d.mustBe(err, state.ErrConflict)
+	d.putIf(lease(0, 100), state.Condition{Group: "k", Key: "k", Value: []byte("condition")}, true, over(item("a", "g", "2"), []byte("1")), item("b", "g", "y"))
+	d.has(0, "a", "2")
+	d.has(0, "b", "y")
+	d.holds(item("a", "g", "2"), item("b", "g", "y"), item("k", "k", "condition"))
+	// What has expired is not there.
+	d.mustBe(d.Put(d.ctx, []state.Item{over(item("a", "g", "3"), []byte("2"))}, lease(100, 200)), state.ErrConflict)
+	d.put(lease(100, 200), over(item("a", "g", "3"), nil))
+	d.has(100, "a", "3")
+	var done atomic.Int64
+	var wg sync.WaitGroup
+	for n := range 16 {
+		wg.Go(func() {
+			if err := d.Put(d.ctx, []state.Item{over(item("once", "once", strconv.Itoa(n)), nil)}, lease(0, 100)); err == nil {
+				done.Add(1)
+			}
+		})
+	}
+	wg.Wait()
+	if n := done.Load(); n != 1 {
+		d.Errorf("%d of 16 put where nothing was", n)
+	}
+}
+
 // putIfOnce: of many that put under an absent key at once, one does.
 func putIfOnce(d *driver) {
 	var held atomic.Int64

@@ -57,6 +57,7 @@ func Test(t *testing.T, open func(t *testing.T) state.Driver) {
 		{"EpochChanges", epochChanges},
 		{"PutIf", putIf},
 		{"PutIfOnce", putIfOnce},
+		{"PutOver", putOver},
 		{"OwnerTotals", ownerTotals},
 		{"DropOwners", dropOwners},
 		{"SweepOwner", sweepOwner},
