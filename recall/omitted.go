@@ -103,7 +103,7 @@ func (r *Recall) OmittedBytes(ctx context.Context, tenant string, raw []byte) (i
 // omittedFrom is how many bytes of its original a text lacks; false if the gateway did not show this text.
 func (r *Recall) omittedFrom(ctx context.Context, keys []tenantKeys, text []byte) (int, bool, error) {
 	for _, k := range keys {
-		raw, err := r.store.Get(ctx, k.shortenedKey(hash128(k.shortened, func(yield func([]byte) bool) { yield(text) })))
+		raw, err := r.store.GetQuick(ctx, k.shortenedKey(hash128(k.shortened, func(yield func([]byte) bool) { yield(text) })))
 		if err != nil {
 			if err := ignoreUnknown(err); err != nil {
 				return 0, false, err

@@ -101,7 +101,7 @@ func (r *Recall) readRecord(ctx context.Context, k tenantKeys, name string) ([]b
 	if err != nil {
 		return nil, err
 	}
-	sealed, err := r.store.Get(ctx, slot.key)
+	sealed, err := r.store.GetQuick(ctx, slot.key)
 	if err != nil {
 		return nil, err
 	}

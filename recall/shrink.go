@@ -184,9 +184,11 @@ func (w *cutWriter) addCut(ctx context.Context, c cut) {
 		return
 	}
 	first := c.parts[0]
-	// An error is ignored: a store that cannot answer cannot store the original either.
-	if known, _ := w.r.isShortened(ctx, w.req.Tenant, first.chunks(w.req.Body)); known {
+	if known, err := w.r.isShortened(ctx, w.req.Tenant, first.chunks(w.req.Body)); known {
 		w.out.AlreadyCut++
+		return
+	} else if err != nil { // it must not be cut twice
+		w.storeFailed(ctx, err, c)
 		return
 	}
 	if w.keys.secret == nil {

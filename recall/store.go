@@ -131,6 +131,9 @@ type pendingText struct {
 
 // addText prepares a text; flush stores it.
 func (b *storeBatch) addText(ctx context.Context, n int, fp gencache.Fingerprint, t *StoreRequest) error {
+	if err := b.r.store.Ready(); err != nil {
+		return err
+	}
 	if b.keys.secret == nil {
 		var err error
 		if b.keys, err = b.r.keysForStoring(ctx, b.tenant); err != nil {
@@ -295,7 +298,7 @@ func (r *Recall) isShortened(ctx context.Context, tenant string, text iter.Seq[[
 	for _, t := range r.ring.Tenants(tenant) {
 		k := r.namesOf(t)
 		key := k.shortenedKey(hash128(k.shortened, text))
-		raw, err := r.store.Get(ctx, key)
+		raw, err := r.store.GetQuick(ctx, key)
 		if err != nil {
 			if err := ignoreUnknown(err); err != nil {
 				return false, err

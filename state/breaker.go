@@ -11,27 +11,180 @@ import (
 	"github.com/ctxgate/ctxgate/fault"
 )
 
-// breaker is a circuit breaker: after an operation that used up its whole time limit, the driver is
-// not called for a while and callers get [errBreakerOpen] at once, instead of waiting as long.
-type breaker struct {
-	openUntil atomic.Int64 // in Unix nanoseconds
-}
+const (
+	probeEvery = 250 * time.Millisecond // how often a driver is probed while a breaker is open
+	probeCount = 8                      // groups that a probe of writes puts, so that several servers take part
 
-// openFactor is for how many time limits the breaker stays open.
-const openFactor = 5
+	slowRead  = 50 * time.Millisecond // a quick read that takes longer is slow
+	slowReads = 8                     // so many in a row open the breaker,
+	slowFor   = probeEvery            // if none was quick for so long
+)
+
+// breaker is a circuit breaker: while it is open, the driver is not called and callers get [errBreakerOpen] at once,
+// instead of waiting. No caller has to try whether the driver works again: a probe in the background does.
+type breaker struct {
+	open      atomic.Bool
+	nextProbe atomic.Int64 // in Unix nanoseconds
+	probing   atomic.Bool
+}
 
 var errBreakerOpen = fault.New(fault.Unavailable, "the store is unavailable: its circuit breaker is open after a timeout")
 
-// guard runs an operation of the driver under the store's time limit, unless the breaker is open.
-func guard[T any](ctx context.Context, s *Store, op func(context.Context) (T, error)) (T, error) {
-	start, limit := time.Now(), s.config.Timeout.D()
-	if start.UnixNano() < s.breaker.openUntil.Load() {
+func (b *breaker) trip() {
+	b.nextProbe.Store(time.Now().Add(probeEvery).UnixNano())
+	b.open.Store(true)
+}
+
+// refuses reports whether the breaker is open, and sees to it that the driver is probed now and then. A probe that works
+// within the limit closes the breaker. One that is stuck is the only one.
+func (b *breaker) refuses(limit time.Duration, probe func(context.Context) error) bool {
+	if !b.open.Load() {
+		return false
+	}
+	if time.Now().UnixNano() >= b.nextProbe.Load() && b.probing.CompareAndSwap(false, true) {
+		go func() {
+			defer b.probing.Store(false)
+			ctx, cancel := context.WithTimeout(context.Background(), limit)
+			defer cancel()
+			start := time.Now()
+			if err := runProbe(ctx, probe); time.Since(start) >= limit || isDown(err) {
+				b.trip()
+				return
+			}
+			b.open.Store(false)
+		}()
+	}
+	return true
+}
+
+func runProbe(ctx context.Context, probe func(context.Context) error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("the driver panicked: %v", p)
+		}
+	}()
+	return probe(ctx)
+}
+
+// isDown tells errors of a driver that does not work from those of one that refuses, because it is full or has no such
+// key.
+func isDown(err error) bool {
+	if err == nil {
+		return false
+	}
+	switch fault.KindOf(classify(context.Background(), err)) {
+	case fault.Timeout, fault.Canceled, fault.Unavailable:
+		return true
+	default:
+		return false
+	}
+}
+
+// breakers are those of one driver. A store that cannot write may still be read.
+type breakers struct {
+	reads, writes breaker // open after an operation that used up its whole time limit
+	quick         quickBreaker
+}
+
+func (s *shared) probeRead(ctx context.Context) error {
+	_, err := s.driver.Epoch(ctx)
+	return err
+}
+
+// probeWrite puts tiny items that expire at once.
+func (s *shared) probeWrite(ctx context.Context) error {
+	now := s.now().Truncate(time.Millisecond)
+	items := make([]Item, probeCount)
+	for i := range items {
+		name := fmt.Sprint("probe ", i)
+		items[i] = Item{Key: name, Group: name}
+	}
+	return s.driver.Put(ctx, items, Lease{LastUsed: now, Expires: now.Add(time.Second)})
+}
+
+// guardRead runs an operation that reads under the store's time limit, unless the breaker is open.
+func guardRead[T any](ctx context.Context, s *Store, op func(context.Context) (T, error)) (T, error) {
+	return guard(ctx, s.config.Timeout.D(), &s.breakers.reads, s.probeRead, op)
+}
+
+// guardWrite is guardRead for an operation that changes the store.
+func guardWrite[T any](ctx context.Context, s *Store, op func(context.Context) (T, error)) (T, error) {
+	return guard(ctx, s.config.Timeout.D(), &s.breakers.writes, s.probeWrite, op)
+}
+
+func guard[T any](ctx context.Context, limit time.Duration, b *breaker, probe func(context.Context) error, op func(context.Context) (T, error)) (T, error) {
+	if b.refuses(limit, probe) {
 		var none T
 		return none, errBreakerOpen
 	}
+	start := time.Now()
 	value, err := withTimeout(ctx, limit, op)
-	if now := time.Now(); err != nil && fault.KindOf(err) == fault.Timeout && now.Sub(start) >= limit {
-		s.breaker.openUntil.Store(now.Add(openFactor * limit).UnixNano())
+	if err != nil && fault.KindOf(err) == fault.Timeout && time.Since(start) >= limit {
+		b.trip()
+	}
+	return value, err
+}
+
+// quickBreaker is for reads that every reply waits for, whether anything is stored or not. It opens long before a time
+// limit is used up: when none was quick for a while and several were not, because they are slow, stuck or fail.
+type quickBreaker struct {
+	breaker
+	lastQuick atomic.Int64 // in Unix nanoseconds
+	slow      atomic.Int32 // since then
+}
+
+// noteQuick is called when a read was quick, noteSlow as soon as one is not.
+func (q *quickBreaker) noteQuick() {
+	q.lastQuick.Store(time.Now().UnixNano())
+	q.slow.Store(0)
+}
+
+func (q *quickBreaker) noteSlow() {
+	if q.slow.Add(1) >= slowReads && time.Since(time.Unix(0, q.lastQuick.Load())) >= slowFor {
+		q.slow.Store(0)
+		q.trip()
+	}
+}
+
+// guardQuick runs a read that every reply waits for. When the breaker opens meanwhile, the read is abandoned.
+func guardQuick[T any](ctx context.Context, s *Store, op func(context.Context) (T, error)) (T, error) {
+	q := &s.breakers.quick
+	if s.config.Driver != "redis" { // a local store has no network that could be slow
+		return guardRead(ctx, s, op)
+	}
+	if q.refuses(slowRead, s.probeRead) {
+		var none T
+		return none, errBreakerOpen
+	}
+	reading, abandon := context.WithCancel(ctx)
+	defer abandon()
+	start := time.Now()
+	var isSlow atomic.Bool
+	var watch func()
+	watch = func() {
+		if reading.Err() != nil {
+			return
+		}
+		if isSlow.CompareAndSwap(false, true) {
+			q.noteSlow()
+		}
+		if q.open.Load() {
+			abandon()
+			return
+		}
+		time.AfterFunc(slowRead, watch)
+	}
+	defer time.AfterFunc(slowRead, watch).Stop()
+	value, err := withTimeout(reading, s.config.Timeout.D(), op)
+	switch {
+	case reading.Err() != nil && ctx.Err() == nil:
+		err = errBreakerOpen
+	case isDown(err) && ctx.Err() == nil:
+		if isSlow.CompareAndSwap(false, true) {
+			q.noteSlow()
+		}
+	case time.Since(start) < slowRead:
+		q.noteQuick()
 	}
 	return value, err
 }

@@ -21,8 +21,9 @@
 //
 // When the driver fails, every method returns a [fault.Error] within the configured timeout:
 // UnknownHandle for a key that is not there, Full for no room, Timeout, Canceled or Unavailable
-// otherwise. After an operation that times out the circuit breaker is open for five times the timeout,
-// and every operation fails at once. After a failed Put nothing may be assumed: the caller must send
+// otherwise. After a read or a write that times out the circuit breaker of reads or writes is open, and every such operation
+// fails at once, until a probe in the background works; a reply does not wait for a store in the network that is slow
+// ([Store.Ready]). After a failed Put nothing may be assumed: the caller must send
 // the text whole.
 package state
 

@@ -30,9 +30,9 @@ type Store struct {
 
 // shared is what all stores over one driver have in common.
 type shared struct {
-	driver  Driver
-	now     func() time.Time
-	breaker breaker
+	driver   Driver
+	now      func() time.Time
+	breakers breakers
 
 	pendingBytes atomic.Int64  // of the Puts in flight in this process
 	evicting     chan struct{} // holds one token while a Put evicts
@@ -84,7 +84,7 @@ func (s *Store) putIn(ctx context.Context, items []Item, put func(context.Contex
 		return true, nil
 	}
 	n := needOf(items)
-	return guard(ctx, s, func(ctx context.Context) (stored bool, err error) {
+	return guardWrite(ctx, s, func(ctx context.Context) (stored bool, err error) {
 		s.pendingBytes.Add(n.bytes)
 		defer s.pendingBytes.Add(-n.bytes)
 		s.pendingOwned.addBytes(n.owner, n.bytes)
@@ -112,9 +112,25 @@ func (s *Store) Get(ctx context.Context, key string) ([]byte, error) { return s.
 
 // GetIn reads a value of a group back.
 func (s *Store) GetIn(ctx context.Context, group, key string) ([]byte, error) {
-	return guard(ctx, s, func(ctx context.Context) ([]byte, error) {
+	return guardRead(ctx, s, func(ctx context.Context) ([]byte, error) {
 		return s.driver.Get(ctx, group, key, s.clock())
 	})
+}
+
+// GetQuick is Get for a value that every reply is looked up by. With a driver in the network it fails at once while
+// the driver is slow: when no read was answered within 50 ms for a while, until one is.
+func (s *Store) GetQuick(ctx context.Context, key string) ([]byte, error) {
+	return guardQuick(ctx, s, func(ctx context.Context) ([]byte, error) {
+		return s.driver.Get(ctx, key, key, s.clock())
+	})
+}
+
+// Ready returns an error if a reply should not wait for the store now, because it is down or slow.
+func (s *Store) Ready() error {
+	if s.breakers.quick.refuses(slowRead, s.probeRead) {
+		return errBreakerOpen
+	}
+	return nil
 }
 
 // List returns the first items that a request asks for, which need not say the time. It may have to look at all that
@@ -130,14 +146,14 @@ func (s *Store) Now() time.Time { return s.clock() }
 // Touch renews the group's lease because it is used again. False means that the group is gone and its
 // items have to be put again.
 func (s *Store) Touch(ctx context.Context, group string) (bool, error) {
-	return guard(ctx, s, func(ctx context.Context) (bool, error) {
+	return guardWrite(ctx, s, func(ctx context.Context) (bool, error) {
 		return s.driver.Touch(ctx, group, s.newLease())
 	})
 }
 
 // Drop removes a group.
 func (s *Store) Drop(ctx context.Context, group string) error {
-	_, err := guard(ctx, s, func(ctx context.Context) (struct{}, error) {
+	_, err := guardWrite(ctx, s, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, s.driver.Drop(ctx, group)
 	})
 	return err
@@ -153,17 +169,17 @@ func (s *Store) DropOwners(ctx context.Context, prefix, keep string) (SweepResul
 
 // Owners says how much the owners have whose names begin with prefix.
 func (s *Store) Owners(ctx context.Context, prefix string) ([]OwnerStat, error) {
-	return guard(ctx, s, func(ctx context.Context) ([]OwnerStat, error) { return s.driver.Owners(ctx, prefix) })
+	return guardRead(ctx, s, func(ctx context.Context) ([]OwnerStat, error) { return s.driver.Owners(ctx, prefix) })
 }
 
 // Stat says how much is stored.
 func (s *Store) Stat(ctx context.Context) (Stat, error) {
-	return guard(ctx, s, s.driver.Stat)
+	return guardRead(ctx, s, s.driver.Stat)
 }
 
 // Epoch tells whether the store still holds what it acknowledged; see [Epoch].
 func (s *Store) Epoch(ctx context.Context) (Epoch, error) {
-	return guard(ctx, s, s.driver.Epoch)
+	return guardQuick(ctx, s, s.driver.Epoch)
 }
 
 // Run removes expired groups, at once and then every minute, and evicts when the store is near its
