@@ -6,45 +6,41 @@ import (
 )
 
 // Shared is what a store that replicas share offers beside its items. None of it is durable: whatever is lost with the
-// store is made anew. All methods are safe for concurrent use.
+// store is made anew. All methods are safe for concurrent use, and only the store's own clock counts.
 type Shared interface {
 	Counters
 	Signals
 	Leases
 }
 
-// Rate is a limit of the generic cell rate algorithm: Burst at once, and one more every Interval.
-type Rate struct {
-	Key      string
-	Interval time.Duration
-	Burst    int64 // at least 1
-	Cost     int64 // of this call, in cells
-}
-
-// Taken is the answer to [Counters.Take].
-type Taken struct {
-	OK    bool
-	Limit int           // the index of the rate that refused
-	Retry time.Duration // how long until it would not have
-}
-
 // Counters count across replicas.
 type Counters interface {
-	// Take takes from several rates, all or none. Only the store's own clock counts.
+	// Take takes from several rates, all or none. Rates of one group are taken in one step; a driver with several servers
+	// may take those of several groups one after the other, and give back what it took if one refuses. No two rates of a
+	// call have the same key.
 	Take(ctx context.Context, rates []Rate) (Taken, error)
 
 	// Add adds to a sum, and returns it. The sum is gone when nothing was added for the lifetime.
 	Add(ctx context.Context, key string, delta int64, lifetime time.Duration) (int64, error)
 }
 
+// Taken is the answer to [Counters.Take].
+type Taken struct {
+	OK    bool
+	Limit int           // the index of the rate that refused, and would for the longest
+	Retry time.Duration // how long until it would not have
+	Extra []int64       // of each rate, how much of Rate.Extra was taken; nil if none
+}
+
 // Signals tell other replicas that something changed. A signal is a hint and may be lost: what it is about must be found
 // in the store, too.
 type Signals interface {
-	// Publish sends a signal to all subscribers of a topic, this process's own included.
+	// Publish sends a signal to all subscribers of a topic, this process's own included. The payload must not be empty.
 	Publish(ctx context.Context, topic string, payload []byte) error
 
-	// Subscribe calls f with each signal of a topic until ctx ends. After a connection was lost it calls f with a nil
-	// payload: signals may have been missed. f must not block.
+	// Subscribe returns at once, and calls f with each signal of a topic until ctx ends or the driver is closed, one at a
+	// time. f gets a nil payload when the subscription begins, and when it begins again: signals before it were missed.
+	// f must not block.
 	Subscribe(ctx context.Context, topic string, f func(payload []byte))
 }
 
@@ -58,4 +54,10 @@ type Leases interface {
 
 	// Release ends a lease if it has this value.
 	Release(ctx context.Context, key string, value []byte) error
+
+	// Join makes a member of a set for a lifetime, and returns all its members, in byte order.
+	Join(ctx context.Context, set, member string, lifetime time.Duration) ([]string, error)
+
+	// Leave removes a member of a set.
+	Leave(ctx context.Context, set, member string) error
 }

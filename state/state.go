@@ -2,7 +2,7 @@
 // can be read back, and tokens. A [Store] adds lifetime, a size cap, a time limit and a circuit breaker
 // to a [Driver]; the drivers are in the folders below, and statetest is the suite that all of them pass.
 //
-// Path through the files: state.go is the contract of a driver, shared.go what else a store can offer to replicas, store.go
+// Path through the files: state.go is the contract of a driver, shared.go and rate.go what else a store can offer to replicas, store.go
 // what the rest of the gateway calls, share.go the shares of owners, breaker.go what happens when the driver is slow or
 // down, config.go what an operator can set.
 //

@@ -2,7 +2,7 @@
 // trying things out. It depends on nothing that can fail.
 //
 // One lock guards two maps: every item names its group, and every group its items. Put and Get copy
-// values.
+// values. shared.go is [state.Shared], for tests in which several users of one driver stand for several processes.
 package memory
 
 import (
@@ -28,6 +28,8 @@ type Driver struct {
 	pinned int64            // of pinned groups
 	epoch  state.Epoch
 	closed bool
+
+	shared shared
 }
 
 type group struct {
@@ -41,7 +43,7 @@ type group struct {
 
 // New makes an empty driver.
 func New() *Driver {
-	return &Driver{items: map[string]state.Item{}, groups: map[string]*group{}, owners: map[string]int64{}, epoch: state.Epoch(rand.Uint64())}
+	return &Driver{items: map[string]state.Item{}, groups: map[string]*group{}, owners: map[string]int64{}, epoch: state.Epoch(rand.Uint64()), shared: newShared()}
 }
 
 // Put implements [state.Driver].
@@ -290,6 +292,9 @@ func (d *Driver) Stat(ctx context.Context) (state.Stat, error) {
 func (d *Driver) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if !d.closed {
+		close(d.shared.done)
+	}
 	d.closed, d.items, d.groups, d.owners, d.bytes, d.pinned = true, nil, nil, nil, 0, 0
 	return nil
 }

@@ -3,7 +3,7 @@
 //
 // statetest.go has the entry point and shared checks; item.go tests items and totals, list.go lists, lease.go leases
 // and expiry, sweep.go eviction, pin.go pinned groups and epochs, owner.go conditional Puts and owners, use.go concurrency, ended contexts and
-// Close.
+// Close; shared.go is the suite of every [state.Shared].
 package statetest
 
 import (
