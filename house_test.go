@@ -34,7 +34,7 @@ var layers = [][]string{
 	4:  {"recall", "history", "llm/openai", "llm/anthropic", "llm/gemini", "rerank", "access", "limit", "budget", "meter", "upstream/wire", "daemon", "internal/testkit/stubreducer"},
 	5:  {"gate", "upstream", "llm/openaichat", "llm/responses", "chat/readback", "chat/masking"},
 	6:  {"front", "hub/catalog", "llm/wires"},
-	7:  {"prunerd"},
+	7:  {"prunerd", "replica"},
 	8:  {"hub", "chat"},
 	9:  {"hub/legacy", "admin"},
 	10: {"config"},

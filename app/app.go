@@ -2,7 +2,7 @@
 // to stop, and reloads the configuration. Nothing else knows every part.
 //
 // Path through the files: app.go builds and runs, storage.go opens the store and the generated secrets,
-// listeners.go mounts the handlers of the main, admin and pruner listeners, status.go says what the gateway does, socket.go is the socket of `ctxgate stdio` and
+// listeners.go mounts the handlers of the main, admin and pruner listeners, replicas.go that of the replicas, status.go says what the gateway does, socket.go is the socket of `ctxgate stdio` and
 // the life of a gateway in the background, reload.go applies a new
 // configuration and watch.go notices it, pins.go keeps what was approved of tools, log.go makes the logger.
 //
@@ -42,6 +42,7 @@ import (
 	"github.com/ctxgate/ctxgate/pins"
 	"github.com/ctxgate/ctxgate/prunerd"
 	"github.com/ctxgate/ctxgate/recall"
+	"github.com/ctxgate/ctxgate/replica"
 	"github.com/ctxgate/ctxgate/upstream"
 )
 
@@ -68,23 +69,25 @@ type App struct {
 	metrics *meter.Meter
 	oauth   *oauth.Transport
 	pins    *pins.Guard
-	lock    pins.Lock // of the configuration in force
+	lock    pins.Lock        // of the configuration in force
+	replica *replica.Replica // nil where this process is the only one
 	hub     *hub.Hub
 	chat    *chat.Proxy
 	budgets *budget.Tracker
 
 	// The listeners, and what they serve under the current configuration.
-	listeners     []*front.Listener
-	listenerNames []string                // of the listeners, in their order
-	socket        *daemon.Server          // nil without one
-	end           context.CancelCauseFunc // ends Run
-	ready         front.Readiness
-	hasMain       bool
-	mainTLS       atomic.Pointer[tls.Config] // nil: plain HTTP
-	hasAdmin      bool
-	mainHandler   front.SwappableHandler
-	adminHandler  front.SwappableHandler
-	prunerHandler front.SwappableHandler
+	listeners      []*front.Listener
+	listenerNames  []string                // of the listeners, in their order
+	socket         *daemon.Server          // nil without one
+	end            context.CancelCauseFunc // ends Run
+	ready          front.Readiness
+	hasMain        bool
+	mainTLS        atomic.Pointer[tls.Config] // nil: plain HTTP
+	hasAdmin       bool
+	mainHandler    front.SwappableHandler
+	adminHandler   front.SwappableHandler
+	prunerHandler  front.SwappableHandler
+	replicaHandler front.SwappableHandler
 
 	releases []func() error
 }
@@ -116,6 +119,9 @@ func New(ctx context.Context, cfg config.Config, opts Options) (_ *App, err erro
 		return nil, err
 	}
 	if err := a.build(ctx, false); err != nil {
+		return nil, err
+	}
+	if err := a.openReplicas(ctx); err != nil {
 		return nil, err
 	}
 	if err := a.openMain(ctx); err != nil {
@@ -168,6 +174,7 @@ func ProbeServers(ctx context.Context, cfg config.Config, opts Options, watch hu
 	a := &App{cfg: cfg, opts: opts}
 	a.cfg.State.Driver = "memory" // nothing is stored
 	a.cfg.Audit.Path = ""         // and no client calls
+	a.cfg.Replicas.Listen = ""    // nor a replica
 	if err := a.build(ctx, false); err != nil {
 		return nil, errors.Join(err, a.release())
 	}
@@ -257,6 +264,13 @@ func (a *App) build(ctx context.Context, singleClient bool) error {
 		return err
 	}
 
+	// This process among the replicas.
+	if !singleClient {
+		if err := a.newReplica(); err != nil {
+			return err
+		}
+	}
+
 	// The MCP endpoint and the servers behind it.
 	var builtins []hub.Builtin
 	if a.cfg.Pruner.Builtin {
@@ -268,7 +282,7 @@ func (a *App) build(ctx context.Context, singleClient bool) error {
 	}
 	a.hub, err = hub.New(a.hubSettings(a.cfg), hub.Deps{
 		Transport: a.oauth, Exchange: a.oauth.EnsureExchanged, Recall: storage.Recall, Meter: a.metrics, Secret: storage.Root, OldSecrets: storage.OldRoots, Env: a.opts.Env,
-		Budget: a.budget, Pins: a.pins, SingleClient: singleClient, Builtins: builtins, Version: a.opts.Version, MayRead: a.mayRead,
+		Budget: a.budget, Pins: a.pins, SingleClient: singleClient, Replicas: a.replica, Builtins: builtins, Version: a.opts.Version, MayRead: a.mayRead,
 		LoadFacts: storage.loadFacts, SaveFacts: saveFacts,
 		Legacy: legacy.New, // the revisions up to 2025-11-25: without this line and its package, only the modern protocol is served
 	})

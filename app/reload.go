@@ -214,6 +214,9 @@ func (a *App) applyHTTP(cfg config.Config) error {
 	if a.hasMain {
 		a.mainHandler.Set(a.withMetadata(cfg, a.newMainHandler(cfg)))
 	}
+	if a.replica != nil {
+		a.replicaHandler.Set(a.newReplicaHandler(cfg))
+	}
 	for _, l := range a.listeners {
 		l.SetDrainGrace(cfg.Front.HTTP.DrainGrace.D())
 	}

@@ -28,6 +28,7 @@ import (
 // Storage is the store and recall over it: all that `ctxgate recover` needs of the gateway.
 type Storage struct {
 	Store    *state.Store
+	Shared   state.Shared // what replicas share beside the items; nil where the store is of one machine
 	Recall   *recall.Recall
 	Keys     *keyring.Keyring // of the tenants
 	Root     []byte           // the secret that all keys are derived from
@@ -89,7 +90,8 @@ func OpenStorage(ctx context.Context, cfg config.Config) (*Storage, error) {
 		limits.TenantShare = defaultTenantShare
 	}
 	store := state.New(driver, limits, time.Now)
-	s := &Storage{Store: store, Root: roots[0], OldRoots: roots[1:]}
+	shared, _ := driver.(state.Shared)
+	s := &Storage{Store: store, Shared: shared, Root: roots[0], OldRoots: roots[1:]}
 	if s.Keys, err = keyring.New(store, s.Root, s.OldRoots...); err == nil {
 		s.Recall, err = recall.WithKeyring(store, s.Keys, cfg.Recall)
 	}

@@ -33,6 +33,7 @@ import (
 	"github.com/ctxgate/ctxgate/pins"
 	"github.com/ctxgate/ctxgate/prunerd"
 	"github.com/ctxgate/ctxgate/recall"
+	"github.com/ctxgate/ctxgate/replica"
 	"github.com/ctxgate/ctxgate/state"
 	"github.com/ctxgate/ctxgate/upstream"
 )
@@ -110,6 +111,9 @@ type Config struct {
 	// The gateway in the background, which all clients of `ctxgate stdio` share.
 	Background daemon.Config `key:"background"`
 
+	// How replicas of the gateway reach each other.
+	Replicas replica.Config `key:"replicas"`
+
 	// Which definitions of tools may be served.
 	Pins pins.Config `key:"pins"`
 
@@ -152,7 +156,7 @@ func (c Config) validate() []error {
 	for _, part := range []struct {
 		prefix string
 		errs   []error
-	}{{"recall", c.Recall.Validate()}, {"state", c.State.Validate()}, {"mcp_pruner", c.Pruner.Validate()}, {"admin", c.Admin.Validate()}, {"access", c.Access.Validate()}, {"background", c.Background.Validate()}} {
+	}{{"recall", c.Recall.Validate()}, {"state", c.State.Validate()}, {"mcp_pruner", c.Pruner.Validate()}, {"admin", c.Admin.Validate()}, {"access", c.Access.Validate()}, {"background", c.Background.Validate()}, {"replicas", c.Replicas.Validate()}} {
 		for _, err := range part.errs {
 			problems = append(problems, fmt.Errorf("%s.%w", part.prefix, err))
 		}

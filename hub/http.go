@@ -72,14 +72,14 @@ func (h *Hub) servePost(w http.ResponseWriter, r *http.Request) {
 	_, hasVersion := params.Meta(mcp.MetaProtocolVersion)
 	header := r.Header.Get(mcp.HeaderVersion)
 	if !isReply && (hasVersion || header != "" && mcp.ProtocolOf(header) != mcp.Legacy) {
-		h.serveModern(w, r, req)
+		h.serveModern(w, r, req, body)
 		return
 	}
 	h.legacy.ServePost(w, r, req, body, isReply)
 }
 
 // serveModern serves one request or notification of a modern client. When the client leaves, it is cancelled.
-func (h *Hub) serveModern(w http.ResponseWriter, r *http.Request, req *Request) {
+func (h *Hub) serveModern(w http.ResponseWriter, r *http.Request, req *Request, body []byte) {
 	req.Protocol = mcp.Modern
 	err := h.checkHeaders(r, req)
 	if err == nil && req.IsNotification() { // which need not describe its client
@@ -99,6 +99,9 @@ func (h *Hub) serveModern(w http.ResponseWriter, r *http.Request, req *Request) 
 	}
 	if err != nil {
 		h.WriteHTTPError(w, r, mcp.Modern, http.StatusBadRequest, req.ID, err)
+		return
+	}
+	if h.forwardModern(w, r, req, body) {
 		return
 	}
 	s := NewStream(w, r, req.Plan.HTTP)

@@ -11,7 +11,7 @@
 // clients of changes. relay.go relays single messages, builtin.go calls the servers that are part of the gateway,
 // pins.go holds back what is not approved, recover.go is the tool that reads originals back, policy.go decides how a tool's strings are shortened and goal.go
 // takes the goal out of a call. plan.go is a configuration in force, and its reload. legacy.go is what the hub needs
-// of package hub/legacy, which serves the revisions up to 2025-11-25.
+// of package hub/legacy, which serves the revisions up to 2025-11-25. replicas.go forwards what another replica has.
 //
 // Invariants: a request is parsed once, strictly. Of a request only names, protocol metadata and the proxy member
 // differ upstream; of a reply only what was cut, the id, and what the client's revision requires. Every request
@@ -37,6 +37,7 @@ import (
 	"github.com/ctxgate/ctxgate/oauth"
 	"github.com/ctxgate/ctxgate/pins"
 	"github.com/ctxgate/ctxgate/recall"
+	"github.com/ctxgate/ctxgate/replica"
 	"github.com/ctxgate/ctxgate/rpc"
 	"github.com/ctxgate/ctxgate/upstream"
 )
@@ -83,12 +84,13 @@ type Deps struct {
 	Recall       *recall.Recall
 	Meter        *meter.Meter
 	Budget       *membudget.Budget
-	Pins         *pins.Guard // decides which tools and instructions may be served; nil: all
-	Secret       []byte      // from which the keys of session ids are derived
-	OldSecrets   [][]byte    // whose session ids are still accepted
-	Env          []string    // the gateway's environment, of which child processes get a part
-	SingleClient bool        // the only client is on stdin and stdout
-	Builtins     []Builtin   // servers that are part of the gateway
+	Pins         *pins.Guard      // decides which tools and instructions may be served; nil: all
+	Secret       []byte           // from which the keys of session ids are derived
+	OldSecrets   [][]byte         // whose session ids are still accepted
+	Env          []string         // the gateway's environment, of which child processes get a part
+	SingleClient bool             // the only client is on stdin and stdout
+	Replicas     *replica.Replica // this process among the replicas; nil: it is the only one
+	Builtins     []Builtin        // servers that are part of the gateway
 	Version      string
 
 	// LoadFacts and SaveFacts keep what is found out about servers for the next process of the gateway, under a key.

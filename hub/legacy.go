@@ -38,6 +38,10 @@ type Legacy interface {
 	// Resume continues a call that waits for input, if the request names one.
 	Resume(ctx context.Context, req *Request) (_ Reply, resumed bool, _ error)
 
+	// PendingOwner returns the replica that holds the call that a request continues; "" for none. The error is for
+	// the client, if that replica is gone.
+	PendingOwner(req *Request) (string, error)
+
 	// Call makes a call whose client and server may speak different revisions; false means that it is for the
 	// hub to make. If it makes the call, it releases the connection.
 	Call(ctx context.Context, req *Request, to Target, conn *upstream.ManagedConn, release func()) (_ Reply, made bool, _ error)
@@ -109,6 +113,7 @@ func (l noLegacy) Call(context.Context, *Request, Target, *upstream.ManagedConn,
 }
 
 func (l noLegacy) Resume(context.Context, *Request) (Reply, bool, error) { return Reply{}, false, nil }
+func (l noLegacy) PendingOwner(*Request) (string, error)                 { return "", nil }
 func (l noLegacy) Versions() []string                                    { return nil }
 func (l noLegacy) Methods() map[string]Method                            { return nil }
 func (l noLegacy) ListChanged(*catalog.Class, catalog.Kind)              {}

@@ -20,6 +20,7 @@ import (
 	"github.com/ctxgate/ctxgate/meter"
 	"github.com/ctxgate/ctxgate/pins"
 	"github.com/ctxgate/ctxgate/recall"
+	"github.com/ctxgate/ctxgate/replica"
 	"github.com/ctxgate/ctxgate/state"
 	"github.com/ctxgate/ctxgate/state/memory"
 	"github.com/ctxgate/ctxgate/upstream"
@@ -37,6 +38,7 @@ type mcpGateway struct {
 	gate    *gate.Gate
 	budget  *membudget.Budget
 	handler atomic.Pointer[http.Handler]
+	replica *replica.Replica // nil where it is the only one
 }
 
 // buildGateway returns a hub with these servers.
@@ -64,9 +66,14 @@ func buildGateway(t testing.TB, configure func(*setup), sole bool, servers ...*f
 	}
 	gw.meter = meter.New("test", func() (meter.StoreStats, bool) { return meter.StoreStats{}, true })
 	gw.limiter = limit.New(gw.setup.limit, time.Now)
+	if gw.setup.leases != nil {
+		if gw.replica, err = replica.New(gw.setup.leases, rootSecret); err != nil {
+			t.Fatal(err)
+		}
+	}
 	gw.hub, err = hub.New(gw.settings(), hub.Deps{
 		Transport: transport, Recall: gw.recall, Meter: gw.meter, Budget: gw.budget, Pins: gw.setup.pins, Secret: rootSecret, Env: os.Environ(), SingleClient: sole, Builtins: gw.setup.builtins, Version: "test",
-		Legacy: legacy.New,
+		Legacy: legacy.New, Replicas: gw.replica,
 	})
 	if err != nil {
 		t.Fatal(err)

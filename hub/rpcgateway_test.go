@@ -69,6 +69,7 @@ type setup struct {
 	pins      *pins.Guard
 	budget    int64 // of memory
 	mount     func(*http.ServeMux)
+	leases    state.Leases // that replicas share; nil for a gateway that is the only one
 }
 
 // gate returns the gate of the configuration.

@@ -149,7 +149,7 @@ func (e *endpoint) replyWithQuestions(req *hub.Request, p *pendingCall) hub.Repl
 		inputs[i] = q.input
 	}
 	p.expires = time.Now().Add(req.Plan.Hub.AskTimeout.D())
-	plain := strings.Join([]string{p.name, p.principal, p.digest, strconv.FormatInt(p.expires.Unix(), 10)}, "\x01")
+	plain := strings.Join([]string{p.name, p.principal, p.digest, strconv.FormatInt(p.expires.Unix(), 10), e.hub.ReplicaID()}, "\x01")
 	return hub.ResultReply(req, mcp.AppendInputRequired(nil, inputs, e.stateSeal.Seal([]byte(plain))))
 }
 
@@ -179,10 +179,29 @@ func (e *endpoint) Resume(ctx context.Context, req *hub.Request) (_ hub.Reply, r
 	return out, true, err
 }
 
+// stateParts is how many parts the state of a pending call has; the last one is the replica that holds it.
+const stateParts = 5
+
+// PendingOwner returns the replica that holds the call that a request continues.
+func (e *endpoint) PendingOwner(req *hub.Request) (string, error) {
+	if _, ok := req.Params.Get("requestState"); !ok {
+		return "", nil
+	}
+	state, err := e.stateSeal.Open(req.Params.Text("requestState"))
+	if err != nil {
+		return "", nil //nolint:nilerr // it is the server's
+	}
+	part := strings.Split(string(state), "\x01")
+	if len(part) != stateParts || part[1] != principalOf(req) {
+		return "", nil
+	}
+	return part[4], errState
+}
+
 // findPending returns the call that a state names, if it is of the same client and request.
 func (e *endpoint) findPending(state string, req *hub.Request) (*pendingCall, error) {
 	part := strings.Split(state, "\x01")
-	if len(part) != 4 || part[1] != principalOf(req) || part[2] != digestOf(req) {
+	if len(part) != stateParts || part[1] != principalOf(req) || part[2] != digestOf(req) {
 		return nil, errState
 	}
 	if expires, err := strconv.ParseInt(part[3], 10, 64); err != nil || time.Now().Unix() > expires {

@@ -1,0 +1,56 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+
+	"github.com/ctxgate/ctxgate/config"
+	"github.com/ctxgate/ctxgate/front"
+	"github.com/ctxgate/ctxgate/hub"
+	"github.com/ctxgate/ctxgate/replica"
+)
+
+// newReplica makes this process one of several, if the configuration says so.
+func (a *App) newReplica() error {
+	if a.cfg.Replicas.Listen == "" {
+		if a.storage.Shared != nil && a.cfg.State.Driver != "memory" {
+			slog.Info("replicas.listen is not set: other replicas that share the store cannot reach this one")
+		}
+		return nil
+	}
+	if a.storage.Shared == nil {
+		return errors.New("replicas.listen: needs a store that replicas share: set state.driver = \"redis\"")
+	}
+	var err error
+	if a.replica, err = replica.New(a.storage.Shared, a.storage.Root, a.storage.OldRoots...); err != nil {
+		return err
+	}
+	a.onRelease(func() error { a.replica.Close(); return nil })
+	return nil
+}
+
+// openReplicas opens the listener of the replicas, before the main listener: what a client begins here, other replicas
+// can continue. It is drained after the main listener.
+func (a *App) openReplicas(ctx context.Context) error {
+	if a.replica == nil {
+		return nil
+	}
+	a.replicaHandler.Set(a.newReplicaHandler(a.cfg))
+	if err := a.listen(ctx, "replicas", a.cfg.Replicas.Listen, a.replica.Accept(&a.replicaHandler)); err != nil {
+		return err
+	}
+	l := a.listeners[len(a.listeners)-1]
+	l.SetTLS(a.replica.ServerTLS)
+	a.replica.Announce(ctx, a.cfg.Replicas.AddressFor(l.Addr()))
+	slog.InfoContext(ctx, "other replicas find this one", "replica", a.replica.ID(), "address", a.cfg.Replicas.AddressFor(l.Addr()))
+	return nil
+}
+
+// newReplicaHandler mounts what other replicas forward requests to.
+func (a *App) newReplicaHandler(cfg config.Config) http.Handler {
+	mux := http.NewServeMux()
+	a.hub.Routes(mux)
+	return front.Wrap(mux, front.ForwardedChain(a.gate, cfg.Front.HTTP, a.budget, hub.WriteError)...)
+}
