@@ -133,6 +133,13 @@ func (c Config) entries() []namedEntry {
 	return all
 }
 
+// id identifies the entry in all replicas. Of several that are equal, each has its own.
+func (e Entry) id(seen map[string]int) string {
+	text := fmt.Sprintf("%q %q %q %q %q %q %d %d %d %d %q", e.Name, e.Tenant, e.Credential, e.Server, e.Tool, e.Model, e.Rate, e.Every, e.Burst, e.Concurrency, e.Per)
+	seen[text]++
+	return hashTexts(text, strconv.Itoa(seen[text]))
+}
+
 // isForCallers says whether the entry looks at nothing but the caller.
 func (e Entry) isForCallers() bool { return e.Server == "" && e.Tool == "" && e.Model == "" }
 

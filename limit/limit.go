@@ -1,14 +1,20 @@
 // Package limit limits how often callers may call, and how much they may have in flight.
 //
 // config.go is what an operator writes; limit.go the [Limiter], which admits messages of callers and calls of
-// targets; bucket.go the token bucket; slots.go the [Slots], which bound what is in flight at one endpoint.
+// targets; bucket.go the token bucket; shared.go rates that replicas share through a store; slots.go the [Slots], which
+// bound what is in flight at one endpoint.
 //
 // Invariants of the limiter: nobody is admitted more often than a bucket allows, to the nanosecond and without
 // drift. A call that any limit refuses costs nothing at the others. Names are compared without regard to case and
 // to the forms that Unicode has for one character, so that another spelling of a tool's name is not another tool.
 // Only a bucket that is full again is removed, when there is no room for a new one, so that a flood of callers
 // cannot reset one that has used its calls up. A limit never has more than 10000 buckets: the callers beyond that
-// share one. A process has one limiter for all its endpoints. It depends on nothing but the clock it is given.
+// share one. A process has one limiter for all its endpoints.
+//
+// Alone, it depends on nothing but the clock it is given. With [Limiter.Share] a store counts the rates of all replicas:
+// together they are within the rate, and within 1 % of the burst in any window. A call waits at most 50 ms for the store.
+// While the store does not answer, no call waits for it, and each replica has an equal share of every rate. What is in
+// flight always counts in one process.
 package limit
 
 import (
@@ -51,6 +57,7 @@ type Limiter struct {
 
 	mu    sync.Mutex // guards the tables of the rules
 	start time.Time  // the times of buckets count from here
+	store *rateStore // counts for all replicas; nil if this process is alone
 }
 
 // ruleSet is the limits of one configuration.
@@ -66,6 +73,7 @@ type rule struct {
 	name                                     string       // in errors
 	tenant, credential, server, tool, models glob.Pattern // nil matches everything
 	rate                                     rate
+	id                                       string // the same in all replicas
 
 	keys      map[Caller]*usage
 	shared    usage // of the callers beyond maxKeys
@@ -76,6 +84,7 @@ type rule struct {
 type usage struct {
 	bucket
 	inFlight int
+	grant
 }
 
 // New makes a limiter that reads the time from now.
@@ -98,6 +107,7 @@ func (l *Limiter) Apply(cfg Config) {
 		old = append(old, set.all...)
 	}
 	next := &ruleSet{}
+	ids := map[string]int{}
 	for _, e := range entries {
 		r := newRule(e.Entry)
 		for i, had := range old {
@@ -106,7 +116,7 @@ func (l *Limiter) Apply(cfg Config) {
 				break
 			}
 		}
-		r.name = e.name
+		r.name, r.id = e.name, e.id(ids)
 		next.all = append(next.all, r)
 		if e.isForCallers() && e.Rate > 0 {
 			next.callers = append(next.callers, r)
@@ -151,8 +161,6 @@ func (l *Limiter) Admit(c Caller) error {
 	if len(set.callers) == 0 {
 		return nil
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	return l.take(set.callers, c, Target{}, nil)
 }
 
@@ -167,59 +175,79 @@ func (l *Limiter) Enter(c Caller, t Target, h *Hold) error {
 		return nil
 	}
 	t = Target{foldName(t.Server), foldName(t.Tool), foldName(t.Model)}
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	h.limiter = l
 	return l.take(set.targets, c, t, h)
 }
 
-// take takes a call from the buckets of all rules that match, or of none; the lock is held. With a Hold it also counts
-// the call as in flight, and without the rates of callers, which Admit has counted.
+// match is a rule that matches a call, and what the owner of the call has used of it.
+type match struct {
+	*rule
+	*usage
+	owner    Caller
+	isRating bool
+	isHeld   bool // counts what is in flight
+	isLeased bool // the call is from the calls that the store has granted this process
+}
+
+// take takes a call from the buckets of all rules that match, or of none. With a Hold it also counts the call as in
+// flight, and without the rates of callers, which Admit has counted.
 func (l *Limiter) take(rules []*rule, c Caller, t Target, h *Hold) error {
-	type match struct {
-		*rule
-		*usage
-		owner    Caller
-		isRating bool
-		isHeld   bool // counts what is in flight
-	}
 	var buffer [8]match
 	matches := buffer[:0]
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	now := l.now().Sub(l.start)
-	var refusal *rule
-	var wait time.Duration
+	isRating := false
 	for _, r := range rules {
 		if !r.matches(c, t) {
 			continue
 		}
 		m := match{rule: r, owner: r.entry.ownerOf(c), isRating: r.entry.Rate > 0 && (h == nil || !r.entry.isForCallers()), isHeld: r.entry.Concurrency > 0 && h != nil}
 		m.usage = r.usageOf(m.owner, now)
-		if m.isHeld && m.inFlight >= r.entry.Concurrency && wait < busyRetry {
-			refusal, wait = r, busyRetry
+		matches = append(matches, m)
+		isRating = isRating || m.isRating
+	}
+	if isRating && l.isStoreUp(now) {
+		if isDecided, err := l.takeShared(matches, now, h); isDecided {
+			return err
+		}
+		now = l.now().Sub(l.start)
+	}
+	var refusal *rule
+	var wait time.Duration
+	for _, m := range matches {
+		if m.isHeld && m.inFlight >= m.entry.Concurrency && wait < busyRetry {
+			refusal, wait = m.rule, busyRetry
 		}
 		if m.isRating {
-			if need := r.rate.wait(m.bucket, now); need > wait {
-				refusal, wait = r, need
+			if need := l.localRate(m.rule).wait(m.bucket, now); need > wait {
+				refusal, wait = m.rule, need
 			}
 		}
-		matches = append(matches, m)
 	}
 	if refusal != nil {
 		return refusal.refuse(wait)
 	}
 	for _, m := range matches {
 		if m.isRating {
-			m.rate.takeCall(&m.bucket, now)
+			r := l.localRate(m.rule)
+			r.takeCall(&m.bucket, now)
+			m.unreported++
 		}
 		if m.isHeld {
 			m.inFlight++
 			h.addUsage(m.usage)
 		}
-		if m.usage != &m.shared {
-			m.keys[m.owner] = m.usage
-		}
+		m.store()
 	}
 	return nil
+}
+
+// store puts what is used into the table, if it is not there yet.
+func (m match) store() {
+	if m.usage != &m.rule.shared {
+		m.keys[m.owner] = m.usage
+	}
 }
 
 func (r *rule) matches(c Caller, t Target) bool {
@@ -260,7 +288,7 @@ func (r *rule) hasRoom(now time.Duration) bool {
 	}
 	r.lastSweep = now
 	for key, u := range r.keys {
-		if u.inFlight == 0 && r.rate.isFull(u.bucket, now) {
+		if u.inFlight == 0 && r.rate.isFull(u.bucket, now) && now >= u.grantedUntil {
 			delete(r.keys, key)
 		}
 	}
