@@ -9,7 +9,7 @@ FUZZTIME ?= 10s
 SEEDED := $(addprefix ./,$(wildcard auth gate access redact))
 PRUNEBENCH ?= ../shared/prunebench
 
-.PHONY: foreign-ids help check test test-ci race nightly first-run seeded-faults fuzz fuzz-ci fuzz-long e2e peers agents agents-ci agents-record agents-install agents-install-ci conformance chaos chaos-short bench bench-model bench-growing cachecost cachecost-short prunebench syntaxcheck docs build cross snapshot snapshot-all reproducible goreleaser lint style vuln drift cover
+.PHONY: chart foreign-ids help check test test-ci race nightly first-run seeded-faults fuzz fuzz-ci fuzz-long e2e peers agents agents-ci agents-record agents-install agents-install-ci conformance chaos chaos-short bench bench-model bench-growing cachecost cachecost-short prunebench syntaxcheck docs build cross snapshot snapshot-all reproducible goreleaser lint style vuln drift cover
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-15s %s\n", $$1, $$2}'
@@ -93,6 +93,9 @@ chaos: ## chaos tests: crashes, floods, slow and broken peers (ten minutes)
 
 chaos-short: ## the chaos tests, short form
 	go test -timeout 15m -v ./e2e/chaos/ | grep -vE '^(=== |    --- PASS|        --- PASS)'
+
+chart: ## lint and render the Helm chart, and decode the result into Kubernetes' types
+	bash .ci/chart
 
 bench: ## masking compared with copy, encoding/json and jsontext, pruning with grep, the LLM endpoint with a bare proxy and nginx, as ratios
 	go run ./tools/bench
