@@ -1,13 +1,18 @@
 package redis
 
 import (
+	"fmt"
+	"net/url"
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/ctxgate/ctxgate/internal/testkit/redisserver"
 	"github.com/ctxgate/ctxgate/internal/testkit/wait"
+	"github.com/ctxgate/ctxgate/state"
+	"github.com/ctxgate/ctxgate/state/statetest"
 )
 
 func TestMain(m *testing.M) { os.Exit(redisserver.Main(m)) }
@@ -82,4 +87,37 @@ func TestURL(t *testing.T) {
 	if err := CheckURL("redis://u:hunter2@h/x?y"); err == nil || strings.Contains(err.Error(), "hunter2") {
 		t.Error(err)
 	}
+}
+
+// The suite runs on one set of servers, each test under a prefix of its own.
+func TestDriver(t *testing.T) {
+	for _, mode := range []redisserver.Mode{redisserver.Single, redisserver.Sentinel, redisserver.Cluster} {
+		t.Run(fmt.Sprint(mode), func(t *testing.T) {
+			s := redisserver.Shared(t, mode)
+			statetest.Test(t, func(t *testing.T) state.Driver { return mustOpen(t, s, "wait-all") })
+		})
+	}
+}
+
+var lastPrefix atomic.Int64
+
+func mustOpen(t testing.TB, s *redisserver.Server, durability string) *Driver {
+	t.Helper()
+	return mustOpenAt(t, s, durability, fmt.Sprintf("%s/%d:", t.Name(), lastPrefix.Add(1)))
+}
+
+func mustOpenAt(t testing.TB, s *redisserver.Server, durability, prefix string) *Driver {
+	t.Helper()
+	link := s.URL()
+	if strings.Contains(link, "?") {
+		link += "&"
+	} else {
+		link += "?"
+	}
+	d, err := Open(t.Context(), Config{URL: link + "prefix=" + url.QueryEscape(prefix), Durability: durability})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = d.Close() })
+	return d
 }

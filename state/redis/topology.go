@@ -19,6 +19,9 @@ const slotCount = 16384
 type topology struct {
 	primaries []primary
 	slots     []uint16 // of a Cluster: the index of each slot's primary, or noPrimary; nil for one primary
+
+	firsts map[string]int // the first partition of each primary, by address
+	epochs []int          // the same partitions, in order
 }
 
 const noPrimary = 1<<16 - 1
@@ -44,6 +47,18 @@ func (t *topology) primaryOf(slot int) (primary, error) {
 		return t.primaries[i], nil
 	}
 	return primary{}, errNoPrimary
+}
+
+// setFirsts finds the first partition of each primary.
+func (t *topology) setFirsts() {
+	t.firsts = map[string]int{}
+	for p, slot := range partitionSlots {
+		at, err := t.primaryOf(slot)
+		if _, ok := t.firsts[at.addr]; err == nil && !ok {
+			t.firsts[at.addr] = p
+			t.epochs = append(t.epochs, p)
+		}
+	}
 }
 
 // equal reports whether two topologies are the same.

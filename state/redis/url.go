@@ -120,6 +120,9 @@ func (a *address) setOptions(query url.Values) error {
 			}
 			a.db = db
 		case "prefix":
+			if strings.ContainsAny(value, "{}") {
+				return errors.New("the prefix has a brace, which decides where a Cluster stores a key")
+			}
 			a.prefix = value
 		case "sentinel_username":
 			a.sentinelUser = value
