@@ -40,7 +40,7 @@ var layers = [][]string{
 	10: {"config"},
 	11: {"app", "setup"},
 	12: {"cmd/ctxgate", "internal/testkit/fakeprovider", "internal/testkit/recordings", "internal/testkit/mcpwire"},
-	13: {"internal/testkit/trajectories", "internal/testkit/process", "internal/testkit/mcpclient", "internal/testkit/redisserver", "internal/testkit/faultproxy"},
+	13: {"internal/testkit/trajectories", "internal/testkit/process", "internal/testkit/mcpclient", "internal/testkit/redisserver", "internal/testkit/faultproxy", "internal/testkit/syncdisk"},
 	14: {"internal/testkit/gateway", "internal/testkit/mcpserver", "internal/testkit/agents"},
 	15: {"tools/docgen", "tools/chartcheck", "tools/bench", "tools/syntaxcheck", "tools/stylefigures", "tools/cachecost", "tools/release", "tools/crosscheck", "tools/seededfaults", "chat/readback/sdktest", "e2e", "e2e/peers", "e2e/chaos", "e2e/agents", "e2e/release"},
 }
