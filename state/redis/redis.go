@@ -3,7 +3,7 @@
 //
 // Path through the files: redis.go opens the driver, url.go reads the URL, client.go has the connections, topology.go which
 // servers there are, durability.go whether they lose nothing; item.go reads and writes items, writer.go makes writes durable,
-// total.go has the sums, sweep.go removes, list.go lists. The folder lua has the scripts, partition.go the names of keys.
+// total.go has the sums, sweep.go removes, list.go lists; shared.go is what replicas share beside the items. The folder lua has the scripts, partition.go the names of keys.
 //
 // Invariants:
 //   - With durability "wait-all" a write is acknowledged when the primary and all its replicas have synced it to their disks:
