@@ -57,6 +57,9 @@ func (h *Hub) call(ctx context.Context, req *Request) (out Reply, err error) {
 	if err != nil {
 		return h.failCall(req, to, began, err)
 	}
+	if req.Session != nil && conn.IsOfSession() {
+		req.Session.NoteState(ctx)
+	}
 	if h.isAuthorizeTool(req, to) {
 		defer release()
 		return h.answerAuthorize(ctx, req, to, conn)

@@ -64,6 +64,7 @@ type Session interface {
 	Name() string                  // identifies it towards servers
 	Owner() upstream.Peer          // reaches the client outside its calls
 	NoteUse(server string)         // the session gets the server's notifications from now on
+	NoteState(ctx context.Context) // the session has state in this process from now on, which no other can take over
 	SeenLists() *catalog.SeenLists // as the client knows them
 }
 

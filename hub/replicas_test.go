@@ -1,8 +1,6 @@
 package hub_test
 
 import (
-	"bytes"
-	"context"
 	"net"
 	"net/http"
 	"strings"
@@ -14,46 +12,8 @@ import (
 	"github.com/ctxgate/ctxgate/front"
 	"github.com/ctxgate/ctxgate/hub"
 	"github.com/ctxgate/ctxgate/mcp"
+	"github.com/ctxgate/ctxgate/state/memory"
 )
-
-// sharedLeases are leases in memory.
-type sharedLeases struct {
-	mu   sync.Mutex
-	held map[string]heldLease
-}
-
-type heldLease struct {
-	value   []byte
-	expires time.Time
-}
-
-func (l *sharedLeases) Hold(_ context.Context, key string, value []byte, lifetime time.Duration) (bool, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if h, ok := l.held[key]; ok && time.Now().Before(h.expires) && !bytes.Equal(h.value, value) {
-		return false, nil
-	}
-	l.held[key] = heldLease{value, time.Now().Add(lifetime)}
-	return true, nil
-}
-
-func (l *sharedLeases) Held(_ context.Context, key string) ([]byte, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if h, ok := l.held[key]; ok && time.Now().Before(h.expires) {
-		return h.value, nil
-	}
-	return nil, nil
-}
-
-func (l *sharedLeases) Release(_ context.Context, key string, value []byte) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if bytes.Equal(l.held[key].value, value) {
-		delete(l.held, key)
-	}
-	return nil
-}
 
 // replicaGateway is a gateway that is one of several.
 type replicaGateway struct {
@@ -64,7 +24,7 @@ type replicaGateway struct {
 // startReplicas starts replicas of one gateway over one store.
 func startReplicas(t testing.TB, n int, configure func(*setup), servers ...*fakeServer) []*replicaGateway {
 	t.Helper()
-	leases := &sharedLeases{held: map[string]heldLease{}}
+	leases := memory.New()
 	var all []*replicaGateway
 	for range n {
 		gw := startGateway(t, func(s *setup) {

@@ -10,7 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -20,38 +20,24 @@ import (
 	"github.com/ctxgate/ctxgate/gate"
 	"github.com/ctxgate/ctxgate/hub"
 	"github.com/ctxgate/ctxgate/replica"
+	"github.com/ctxgate/ctxgate/state"
+	"github.com/ctxgate/ctxgate/state/memory"
 )
 
-// table is leases in memory that never expire.
+// table is leases in memory, which may be away.
 type table struct {
-	mu   sync.Mutex
-	held map[string][]byte
-	err  error
+	state.Leases
+	away atomic.Bool
 }
 
-func (l *table) Hold(_ context.Context, key string, value []byte, _ time.Duration) (bool, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if other, ok := l.held[key]; ok && !bytes.Equal(other, value) {
-		return false, l.err
+func newTable() *table { return &table{Leases: memory.New()} }
+
+// Held fails while the table is away.
+func (l *table) Held(ctx context.Context, key string) ([]byte, error) {
+	if l.away.Load() {
+		return nil, errors.New("away")
 	}
-	l.held[key] = value
-	return l.err == nil, l.err
-}
-
-func (l *table) Held(_ context.Context, key string) ([]byte, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.held[key], l.err
-}
-
-func (l *table) Release(_ context.Context, key string, value []byte) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if bytes.Equal(l.held[key], value) {
-		delete(l.held, key)
-	}
-	return l.err
+	return l.Leases.Held(ctx, key)
 }
 
 func root(b byte) []byte { return bytes.Repeat([]byte{b}, 32) }
@@ -84,7 +70,7 @@ func forward(t *testing.T, r *replica.Replica, owner string, change func(*http.R
 
 // A request arrives as the client sent it, with the client's identity, and without what is the first replica's affair.
 func TestForward(t *testing.T) {
-	leases := &table{held: map[string][]byte{}}
+	leases := newTable()
 	a, _ := start(t, leases, nil, root(1))
 	b, _ := start(t, leases, func(w http.ResponseWriter, r *http.Request) {
 		caller, err := auth.CallerFrom(r.Context())
@@ -113,7 +99,7 @@ func TestForward(t *testing.T) {
 // Nobody without the secret reaches the listener, with TLS or without, with a certificate or without; and nobody
 // without it is taken for a replica.
 func TestSecretIsRequired(t *testing.T) {
-	leases := &table{held: map[string][]byte{}}
+	leases := newTable()
 	served := func(http.ResponseWriter, *http.Request) { t.Error("the request was served") }
 	b, s := start(t, leases, served, root(1))
 	stranger, other := start(t, leases, served, root(2))
@@ -144,7 +130,7 @@ func TestSecretIsRequired(t *testing.T) {
 
 // While the secret is rotated, replicas with the old and the new one reach each other.
 func TestRotation(t *testing.T) {
-	leases := &table{held: map[string][]byte{}}
+	leases := newTable()
 	h := func(http.ResponseWriter, *http.Request) {}
 	before, _ := start(t, leases, h, root(1), root(2))
 	after, _ := start(t, leases, h, root(2), root(1))
@@ -157,14 +143,15 @@ func TestRotation(t *testing.T) {
 
 // A replica is gone if it has no lease, does not listen, or another process has its address.
 func TestGone(t *testing.T) {
-	leases := &table{held: map[string][]byte{}}
+	leases := newTable()
 	h := func(http.ResponseWriter, *http.Request) {}
 	a, _ := start(t, leases, h, root(1))
 	closed, s := start(t, leases, h, root(1))
 	s.Close()
 	moved, _ := start(t, leases, h, root(1))
 	third, s := start(t, leases, h, root(1))
-	leases.held["replica "+moved.ID()] = []byte(s.Listener.Addr().String())
+	moved.Close()
+	moved.Announce(t.Context(), s.Listener.Addr().String())
 	for name, owner := range map[string]string{"no lease": "nobody", "closed": closed.ID(), "moved": moved.ID()} {
 		for range 2 {
 			if _, err := forward(t, a, owner, nil, ""); !errors.Is(err, replica.ErrGone) {
@@ -179,24 +166,19 @@ func TestGone(t *testing.T) {
 	if _, err := forward(t, a, third.ID(), nil, ""); err != nil {
 		t.Error(err)
 	}
-	leases.mu.Lock()
-	leases.err = errors.New("away")
-	leases.mu.Unlock()
+	leases.away.Store(true)
 	if _, err := forward(t, a, third.ID(), nil, ""); err != nil {
 		t.Error(err)
 	}
 	if _, err := forward(t, a, "unknown", nil, ""); err == nil || errors.Is(err, replica.ErrGone) {
 		t.Errorf("without the store: %v", err)
 	}
-	leases.mu.Lock()
-	leases.err = nil
-	leases.mu.Unlock()
 }
 
 // What was started and then cut is not taken for gone: it may have been done. Whole events that were written stay
 // whole.
 func TestCut(t *testing.T) {
-	leases := &table{held: map[string][]byte{}}
+	leases := newTable()
 	a, _ := start(t, leases, nil, root(1))
 	for name, tt := range map[string]struct {
 		write      string
@@ -224,7 +206,7 @@ func TestCut(t *testing.T) {
 
 // A stream is passed on as it comes, and ends when the client leaves.
 func TestStream(t *testing.T) {
-	leases := &table{held: map[string][]byte{}}
+	leases := newTable()
 	a, _ := start(t, leases, nil, root(1))
 	left := make(chan struct{})
 	b, _ := start(t, leases, func(w http.ResponseWriter, r *http.Request) {
@@ -256,7 +238,7 @@ func TestStream(t *testing.T) {
 
 // The lease is held while the replica lives, and ends with it.
 func TestLease(t *testing.T) {
-	leases := &table{held: map[string][]byte{}}
+	leases := newTable()
 	r, err := replica.New(leases, root(1))
 	if err != nil {
 		t.Fatal(err)

@@ -100,6 +100,9 @@ func (m *ManagedConn) ServerID() string { return m.server.entry.ID }
 // IsShared reports whether all clients share the connection: all for which the server sees the same credentials.
 func (m *ManagedConn) IsShared() bool { return m.key == connKey{} }
 
+// IsOfSession reports whether the connection is that of one session, whose state its server may have.
+func (m *ManagedConn) IsOfSession() bool { return m.key.kind == perSession }
+
 // ClientClass is the class of the connection's client; "" for the shared connection.
 func (m *ManagedConn) ClientClass() string { return m.key.class }
 

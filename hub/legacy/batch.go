@@ -28,6 +28,16 @@ type batch struct {
 // ServeBatch serves the messages of an array concurrently and answers with an array.
 func (e *endpoint) ServeBatch(w http.ResponseWriter, r *http.Request, p *hub.Plan, body []byte) {
 	b, err := e.readBatch(w, r, p, body)
+	if elsewhere, ok := errors.AsType[*elsewhereError](err); ok {
+		var forwarded bool
+		if b.session, forwarded, err = e.sessionHere(w, r, elsewhere.req, body); forwarded {
+			return
+		}
+		if err == nil { // this replica has taken it over
+			e.sessions.release(b.session)
+			b, err = e.readBatch(w, r, p, body)
+		}
+	}
 	if b.session != nil {
 		defer e.sessions.release(b.session)
 	}

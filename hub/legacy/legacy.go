@@ -4,10 +4,11 @@
 // Path through the files: legacy.go serves HTTP requests and batch.go arrays of them; session.go is a client's session
 // and sessions.go the table of all sessions; methods.go has the methods that only these revisions have; call.go makes
 // calls between clients and servers of different revisions, and pending.go holds the calls that wait for input from a
-// modern client.
+// modern client; replicas.go finds the replica that has a session.
 //
-// Invariants: a session's id is a sealed token that holds all that identifies the session, so any replica serves it;
-// only its open stream, queued messages and pending requests are lost when a replica forgets it. A server's request
+// Invariants: a session's id is a sealed token that holds all that identifies the session, so any replica can serve it;
+// only its open stream, queued messages and pending requests are lost when a replica forgets it. At any time one
+// replica serves a session: the one that opened it, and when that is gone, one that takes its place. A server's request
 // reaches the client that caused it or none. What is held for a session or a pending call is charged to the memory
 // budget.
 package legacy
@@ -25,6 +26,7 @@ import (
 	"github.com/ctxgate/ctxgate/front"
 	"github.com/ctxgate/ctxgate/hub"
 	"github.com/ctxgate/ctxgate/hub/catalog"
+	"github.com/ctxgate/ctxgate/internal/gencache"
 	"github.com/ctxgate/ctxgate/internal/seal"
 	"github.com/ctxgate/ctxgate/jsonscan"
 	"github.com/ctxgate/ctxgate/mcp"
@@ -39,11 +41,12 @@ type endpoint struct {
 	pending     pendingCalls
 	sessionSeal *seal.Sealer // of session ids
 	stateSeal   *seal.Sealer // of request states
+	owners      *gencache.Cache[string, sessionOwner]
 }
 
 // New returns what serves the legacy revisions of a hub.
 func New(h *hub.Hub) (hub.Legacy, error) {
-	e := &endpoint{hub: h, sessions: newSessionTable(), pending: pendingCalls{calls: map[string]*pendingCall{}}}
+	e := &endpoint{hub: h, sessions: newSessionTable(), pending: pendingCalls{calls: map[string]*pendingCall{}}, owners: gencache.New[string, sessionOwner](maxOwners)}
 	var err error
 	if e.sessionSeal, err = seal.New(h.Deps().Secret, "session", h.Deps().OldSecrets...); err != nil {
 		return nil, err
@@ -87,7 +90,10 @@ func (e *endpoint) ServePost(w http.ResponseWriter, r *http.Request, req *hub.Re
 		e.initializeHTTP(w, r, req)
 		return
 	}
-	s, err := e.sessionOf(r, req)
+	s, forwarded, err := e.sessionHere(w, r, req, body)
+	if forwarded {
+		return
+	}
 	if err != nil {
 		e.hub.WriteHTTPError(w, r, mcp.Legacy, sessionStatus(err), req.ID, err)
 		return
@@ -127,13 +133,14 @@ func sessionStatus(err error) int {
 	switch fault.KindOf(err) {
 	case fault.NotFound:
 		return http.StatusNotFound // by which a client knows that it has to initialize again
-	case fault.Full:
+	case fault.Full, fault.Unavailable:
 		return http.StatusServiceUnavailable
 	}
 	return 0
 }
 
-// sessionOf finds the session that a request names. It must be released.
+// sessionOf finds the session that a request names. It must be released. The error is an elsewhereError if another
+// replica has it.
 func (e *endpoint) sessionOf(r *http.Request, req *hub.Request) (*session, error) {
 	id := r.Header.Get(mcp.HeaderSession)
 	if id == "" {
@@ -142,7 +149,18 @@ func (e *endpoint) sessionOf(r *http.Request, req *hub.Request) (*session, error
 	if v := r.Header.Get(mcp.HeaderVersion); v != "" && mcp.ProtocolOf(v) != mcp.Legacy {
 		return nil, fault.New(fault.InvalidRequest, "the protocol version is not one of the session's")
 	}
-	return e.findSession(id, req.Caller, req.Server, req.CallerKey)
+	t, err := e.readToken(id, req.Caller, req.Server)
+	if err != nil {
+		return nil, err
+	}
+	owner, err := e.ownerOf(r.Context(), t)
+	if err != nil {
+		return nil, err
+	}
+	if e.hub.IsElsewhere(owner) {
+		return nil, &elsewhereError{req, t.name, owner}
+	}
+	return e.findSession(r.Context(), t, req.Caller, req.CallerKey)
 }
 
 // initializeHTTP opens a session.
@@ -205,7 +223,10 @@ func (e *endpoint) ServeSession(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	req := hub.NewHTTPRequest(r, p, caller)
-	s, err := e.sessionOf(r, req)
+	s, forwarded, err := e.sessionHere(w, r, req, nil)
+	if forwarded {
+		return
+	}
 	if err == nil {
 		defer e.sessions.release(s)
 		if req.Server != "" && !p.Serves(req.Server) {
@@ -213,10 +234,12 @@ func (e *endpoint) ServeSession(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	switch {
+	case fault.KindOf(err) == fault.Unavailable: // it is not known whether the session exists
+		e.hub.WriteHTTPError(w, r, mcp.Legacy, http.StatusServiceUnavailable, rpc.ID{}, err)
 	case err != nil:
 		e.hub.WriteHTTPError(w, r, mcp.Legacy, http.StatusNotFound, rpc.ID{}, err)
 	case r.Method == http.MethodDelete:
-		e.endSession(s)
+		e.endSession(r.Context(), s)
 		w.WriteHeader(http.StatusNoContent)
 	default:
 		e.serveStream(w, r, s, caller)

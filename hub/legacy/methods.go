@@ -94,6 +94,7 @@ func (e *endpoint) subscribe(ctx context.Context, s *session, req *hub.Request) 
 		return hub.Reply{}, errNoSession
 	}
 	e.sessions.setSubscribed(s, true)
+	s.NoteState(ctx)
 	return acknowledge(ctx, s, req)
 }
 

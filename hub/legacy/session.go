@@ -39,7 +39,9 @@ type session struct {
 	lists    catalog.SeenLists
 	inFlight hub.InFlight
 	memory   *membudget.Scope
-	place    place // in the table of sessions
+	expires  time.Time   // of its id
+	isBound  atomic.Bool // other replicas know that it has state here
+	place    place       // in the table of sessions
 
 	ready     chan struct{} // closed when the client has followed up on initialize: it may be sent requests from then on
 	readyOnce sync.Once
@@ -78,42 +80,67 @@ func (e *endpoint) openSession(caller auth.Caller, client mcp.Client, server, ca
 		return nil, "", err
 	}
 	s := e.newSession(caller, client, server, rand.Text())
-	expires := time.Now().Add(e.hub.Plan().Hub.SessionTTL.D()).Unix()
-	id := e.sessionSeal.Seal([]byte(strings.Join([]string{
+	s.expires = time.Now().Add(e.hub.Plan().Hub.SessionTTL.D())
+	part := []string{
 		s.name, caller.Key(), server, client.Version, string(client.Capabilities), string(client.Info),
-		strconv.FormatInt(expires, 10),
-	}, "\x01")))
+		strconv.FormatInt(s.expires.Unix(), 10),
+	}
+	if home := e.hub.ReplicaID(); home != "" {
+		part = append(part, home)
+	}
+	id := e.sessionSeal.Seal([]byte(strings.Join(part, "\x01")))
 	s, err = e.addSession(s, callerKey)
 	return s, id, err
 }
 
 var errNoSession = fault.New(fault.NotFound, "the session is unknown or has expired: initialize again")
 
-// findSession finds the session of an id, for the caller that opened it. The session must be released.
-func (e *endpoint) findSession(id string, caller auth.Caller, server, callerKey string) (*session, error) {
+// sessionToken is what the id of a session holds.
+type sessionToken struct {
+	name, server string
+	client       mcp.Client
+	expires      time.Time
+	home         string // the replica that opened it; "" where there were none
+}
+
+// readToken reads the id of a session, for the caller that opened it.
+func (e *endpoint) readToken(id string, caller auth.Caller, server string) (none sessionToken, _ error) {
 	plain, err := e.sessionSeal.Open(id)
 	if err != nil {
-		return nil, errNoSession
+		return none, errNoSession
 	}
 	part := strings.Split(string(plain), "\x01")
-	if len(part) != 7 || part[1] != caller.Key() || part[2] != server {
-		return nil, errNoSession
+	if len(part) != 7 && len(part) != 8 || part[1] != caller.Key() || part[2] != server {
+		return none, errNoSession
 	}
-	if expires, err := strconv.ParseInt(part[6], 10, 64); err != nil || time.Now().Unix() > expires {
-		return nil, errNoSession
+	expires, err := strconv.ParseInt(part[6], 10, 64)
+	if err != nil || time.Now().Unix() > expires {
+		return none, errNoSession
 	}
-	s, ended := e.sessions.acquire(part[0])
+	t := sessionToken{name: part[0], server: server, client: mcp.Client{Version: part[3], Capabilities: []byte(part[4])}, expires: time.Unix(expires, 0)}
+	if part[5] != "" {
+		t.client.Info = []byte(part[5])
+	}
+	if len(part) == 8 {
+		t.home = part[7]
+	}
+	return t, nil
+}
+
+// findSession finds the session of a token, or makes it again. The session must be released.
+func (e *endpoint) findSession(ctx context.Context, t sessionToken, caller auth.Caller, callerKey string) (*session, error) {
+	s, ended := e.sessions.acquire(t.name)
 	switch {
 	case ended:
 		return nil, errNoSession
 	case s != nil:
 		return s, nil
 	}
-	client := mcp.Client{Version: part[3], Capabilities: []byte(part[4])}
-	if part[5] != "" {
-		client.Info = []byte(part[5])
+	if err := e.checkMark(ctx, t); err != nil {
+		return nil, err
 	}
-	again := e.newSession(caller, client, server, part[0])
+	again := e.newSession(caller, t.client, t.server, t.name)
+	again.expires = t.expires
 	again.markReady() // a client that has the id has the reply to initialize
 	return e.addSession(again, callerKey)
 }
@@ -139,8 +166,9 @@ func (e *endpoint) addSession(s *session, callerKey string) (*session, error) {
 }
 
 // endSession ends a session that its client is done with, and its connections to servers.
-func (e *endpoint) endSession(s *session) {
+func (e *endpoint) endSession(ctx context.Context, s *session) {
 	p := e.hub.Plan()
+	e.markEnded(ctx, s)
 	e.sessions.endSession(s, time.Now().Add(p.Hub.SessionTTL.D()))
 	s.closeSession()
 	for _, r := range p.Servers {

@@ -2,6 +2,7 @@ package legacy
 
 import (
 	"bytes"
+	"context"
 	"sync"
 	"testing"
 
@@ -40,7 +41,7 @@ func TestSessionMadeOnce(t *testing.T) {
 	var wg sync.WaitGroup
 	got := make([]*session, 32)
 	for i := range got {
-		wg.Go(func() { got[i], _ = e.findSession(id, auth.LocalCaller(), "", "") })
+		wg.Go(func() { got[i], _ = e.findByID(id, auth.LocalCaller(), "", "") })
 	}
 	wg.Wait()
 	for _, one := range got {
@@ -48,7 +49,7 @@ func TestSessionMadeOnce(t *testing.T) {
 			t.Fatal("there are two sessions of one id")
 		}
 	}
-	if one, err := e.findSession(id, auth.LocalCaller(), "a", ""); err == nil || one != nil {
+	if one, err := e.findByID(id, auth.LocalCaller(), "a", ""); err == nil || one != nil {
 		t.Error("a session is valid at another endpoint")
 	}
 }
@@ -102,4 +103,13 @@ func TestSessionStreamFull(t *testing.T) {
 	if err := s.Send(make([]byte, maxQueuedBytes+1)); err == nil {
 		t.Error("a message larger than all that may wait was kept")
 	}
+}
+
+// findByID finds the session of an id.
+func (e *endpoint) findByID(id string, caller auth.Caller, server, callerKey string) (*session, error) {
+	t, err := e.readToken(id, caller, server)
+	if err != nil {
+		return nil, err
+	}
+	return e.findSession(context.Background(), t, caller, callerKey)
 }

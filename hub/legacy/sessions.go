@@ -77,6 +77,13 @@ func (t *sessionTable) acquire(name string) (_ *session, ended bool) {
 	return s, false
 }
 
+// isHeld reports whether this process has a session.
+func (t *sessionTable) isHeld(name string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.held[name] != nil
+}
+
 // insert adds a session and returns it, or the one that another request added meanwhile. It is in use until it is
 // released.
 func (t *sessionTable) insert(s *session, cfg hub.Config) (*session, error) {

@@ -53,7 +53,7 @@ func TestIdleSessionsAreEvicted(t *testing.T) {
 	for _, s := range held {
 		e.sessions.release(s)
 	}
-	again, err := e.findSession(ids[0], auth.LocalCaller(), "", "0") // session 1 was used longest ago
+	again, err := e.findByID(ids[0], auth.LocalCaller(), "", "0") // session 1 was used longest ago
 	if err != nil || again != held[0] {
 		t.Fatal(err)
 	}
@@ -63,7 +63,7 @@ func TestIdleSessionsAreEvicted(t *testing.T) {
 		t.Error("it was not the least recently used session that went")
 	}
 	e.sessions.setSubscribed(held[2], true)
-	back, err := e.findSession(ids[1], auth.LocalCaller(), "", "1") // evicts 3: 2 has a subscription
+	back, err := e.findByID(ids[1], auth.LocalCaller(), "", "1") // evicts 3: 2 has a subscription
 	if err != nil || back == held[1] || back.name != held[1].name {
 		t.Errorf("the id of an evicted session is not valid: %v", err)
 	}
@@ -153,25 +153,25 @@ func TestSessionsHaveAShareForEachTenant(t *testing.T) {
 func TestEndedSessionsAreBounded(t *testing.T) {
 	e := newTestEndpoint(t, hub.Deps{})
 	first, id := openTestSession(t, e, "")
-	e.endSession(first)
+	e.endSession(t.Context(), first)
 	e.sessions.release(first)
-	if _, err := e.findSession(id, auth.LocalCaller(), "", ""); fault.KindOf(err) != fault.NotFound {
+	if _, err := e.findByID(id, auth.LocalCaller(), "", ""); fault.KindOf(err) != fault.NotFound {
 		t.Errorf("an ended session: %v", err)
 	}
 	var last string
 	for range maxEnded {
 		s, id := openTestSession(t, e, "")
-		e.endSession(s)
+		e.endSession(t.Context(), s)
 		e.sessions.release(s)
 		last = id
 	}
 	if n := len(e.sessions.ended.names); n != maxEnded || e.sessions.ended.order.Len() != n {
 		t.Errorf("%d ended sessions are remembered", n)
 	}
-	if _, err := e.findSession(last, auth.LocalCaller(), "", ""); fault.KindOf(err) != fault.NotFound {
+	if _, err := e.findByID(last, auth.LocalCaller(), "", ""); fault.KindOf(err) != fault.NotFound {
 		t.Errorf("the session that ended last: %v", err)
 	}
-	if _, err := e.findSession(id, auth.LocalCaller(), "", ""); err != nil {
+	if _, err := e.findByID(id, auth.LocalCaller(), "", ""); err != nil {
 		t.Errorf("a forgotten end: %v", err)
 	}
 	e.Sweep(time.Now().Add(25 * time.Hour))
@@ -343,7 +343,7 @@ func TestPeerOutlivesItsSession(t *testing.T) {
 	if _, err := peer.Request(context.Background(), "a", rpc.Message{}); err == nil {
 		t.Error("a session that is gone answered")
 	}
-	again, err := e.findSession(id, auth.LocalCaller(), "", "")
+	again, err := e.findByID(id, auth.LocalCaller(), "", "")
 	if err != nil || again == s {
 		t.Fatal(err)
 	}
@@ -366,7 +366,7 @@ func TestClosedSessionTakesNothing(t *testing.T) {
 	s, _ := openTestSession(t, e, "")
 	e.sessions.addUse(s, "a")
 	users := e.sessions.using("a")
-	e.endSession(s)
+	e.endSession(t.Context(), s)
 	e.notifySessions("a", users, note(t, 1, 4096))
 	if held := budget.Stats().Held; held != 0 || len(s.queue) > 0 {
 		t.Errorf("%d messages wait for a closed session, and the budget holds %d bytes", len(s.queue), held)

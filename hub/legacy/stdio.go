@@ -1,6 +1,7 @@
 package legacy
 
 import (
+	"context"
 	"crypto/rand"
 	mathrand "math/rand/v2"
 
@@ -84,6 +85,6 @@ func (s *session) EndRequests() { s.goneOnce.Do(func() { close(s.gone) }) }
 func (s *session) Close() {
 	s.EndRequests()
 	if s.place.callerKey != "" {
-		s.endpoint.endSession(s)
+		s.endpoint.endSession(context.Background(), s)
 	}
 }
