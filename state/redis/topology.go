@@ -190,7 +190,7 @@ func (d *Driver) askCluster(ctx context.Context) (*topology, error) {
 func parseClusterNodes(text, host string) (*topology, error) {
 	t := &topology{slots: slices.Repeat([]uint16{noPrimary}, slotCount)}
 	byID, replicasOf := map[string]int{}, map[string][]string{}
-	lost := 0 // failed primaries whose slots another has taken over: once back, they are replicas
+	lost := 0 // primaries without slots: as a rule another has taken them over, and they are about to be its replicas
 	for line := range strings.Lines(text) {
 		f := strings.Fields(line)
 		if len(f) < 8 {
@@ -209,7 +209,7 @@ func parseClusterNodes(text, host string) (*topology, error) {
 				}
 			}
 			t.primaries = append(t.primaries, primary{addr: addr})
-		case slices.Contains(flags, "fail"):
+		default: // also one that is back and does not know yet whose replica it is
 			lost++
 		}
 	}
