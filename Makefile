@@ -9,7 +9,7 @@ FUZZTIME ?= 10s
 SEEDED := $(addprefix ./,$(wildcard auth gate access redact))
 PRUNEBENCH ?= ../shared/prunebench
 
-.PHONY: chart foreign-ids help check test test-ci race nightly first-run seeded-faults fuzz fuzz-ci fuzz-long e2e peers agents agents-ci agents-record agents-install agents-install-ci conformance chaos chaos-short bench bench-model bench-growing cachecost cachecost-short prunebench syntaxcheck docs build cross snapshot snapshot-all reproducible goreleaser lint style vuln drift cover
+.PHONY: chart foreign-ids help check test test-ci race nightly first-run seeded-faults fuzz fuzz-ci fuzz-long e2e peers agents agents-ci agents-record agents-install agents-install-ci conformance chaos chaos-short bench bench-model bench-growing scalesim engine-costs engine-costs-short cachecost cachecost-short prunebench syntaxcheck docs build cross snapshot snapshot-all reproducible goreleaser lint style vuln drift cover
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-15s %s\n", $$1, $$2}'
@@ -105,6 +105,15 @@ bench-growing: ## processor time of a model request in conversations that grow t
 
 bench-model: ## the LLM endpoint compared with a bare proxy and nginx, in full (eight minutes)
 	go run ./tools/bench model
+
+engine-costs: ## processor time per call with each store, of the gateway and of the store, beside the store bare
+	go run ./tools/bench engines
+
+engine-costs-short: ## the same with few calls: does it run?
+	go run ./tools/bench engines brief
+
+scalesim: ## 100 and 1,000 replicas, simulated: latency, limits, segments, caches, a region's loss; what numbers of agents need and cost
+	go run ./tools/scalesim
 
 cachecost: ## what masking old tool results costs or saves with a provider that caches prompts (one minute)
 	go run ./tools/cachecost

@@ -41,8 +41,8 @@ var layers = [][]string{
 	11: {"app", "setup"},
 	12: {"cmd/ctxgate", "internal/testkit/fakeprovider", "internal/testkit/recordings", "internal/testkit/mcpwire"},
 	13: {"internal/testkit/trajectories", "internal/testkit/process", "internal/testkit/mcpclient", "internal/testkit/redisserver", "internal/testkit/faultproxy", "internal/testkit/syncdisk"},
-	14: {"internal/testkit/gateway", "internal/testkit/mcpserver", "internal/testkit/agents"},
-	15: {"tools/docgen", "tools/chartcheck", "tools/bench", "tools/syntaxcheck", "tools/stylefigures", "tools/cachecost", "tools/release", "tools/crosscheck", "tools/seededfaults", "chat/readback/sdktest", "e2e", "e2e/peers", "e2e/chaos", "e2e/agents", "e2e/release"},
+	14: {"internal/testkit/gateway", "internal/testkit/mcpserver", "internal/testkit/agents", "internal/testkit/toolcalls"},
+	15: {"tools/docgen", "tools/chartcheck", "tools/bench", "tools/syntaxcheck", "tools/stylefigures", "tools/cachecost", "tools/scalesim", "tools/release", "tools/crosscheck", "tools/seededfaults", "chat/readback/sdktest", "e2e", "e2e/peers", "e2e/chaos", "e2e/agents", "e2e/release"},
 }
 
 // banned are names without a meaning.
