@@ -239,6 +239,12 @@ func (a *App) build(ctx context.Context, singleClient bool) error {
 		stat, err := storage.Store.Stat(scrapeCtx)
 		return meter.StoreStats{Items: stat.Items, Bytes: stat.Bytes}, err == nil
 	})
+	if status := storage.redisStatus; status != nil {
+		a.metrics.RegisterReplication(func() meter.ReplicationStats {
+			s := status()
+			return meter.ReplicationStats{Missing: int64(s.ReplicasMissing), Refusing: s.Problem != ""}
+		})
+	}
 	a.metrics.RegisterMemory(func() meter.MemoryStats {
 		held := a.budget.Stats()
 		return meter.MemoryStats{Budget: held.Total, Held: held.Held, Refused: held.Refused}

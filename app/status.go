@@ -73,6 +73,9 @@ func (a *App) status(r *http.Request) admin.Status {
 	if err != nil {
 		s.Store.Error = fault.PublicOf(err)
 	}
+	if status := a.storage.redisStatus; status != nil && s.Store.Error == "" {
+		s.Store.Error = status().Problem
+	}
 	s.Store.Bytes, s.Store.Items = stat.Bytes+stat.Pinned, stat.Items
 	return s
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/ctxgate/ctxgate/recall"
 	"github.com/ctxgate/ctxgate/state"
 	"github.com/ctxgate/ctxgate/state/memory"
+	"github.com/ctxgate/ctxgate/state/redis"
 	"github.com/ctxgate/ctxgate/state/sqlite"
 )
 
@@ -33,6 +34,8 @@ type Storage struct {
 	Keys     *keyring.Keyring // of the tenants
 	Root     []byte           // the secret that all keys are derived from
 	OldRoots [][]byte         // earlier ones, whose tokens and texts are still read
+
+	redisStatus func() redis.Status // nil if the store is not Redis
 }
 
 // Close closes the store.
@@ -92,6 +95,9 @@ func OpenStorage(ctx context.Context, cfg config.Config) (*Storage, error) {
 	store := state.New(driver, limits, time.Now)
 	shared, _ := driver.(state.Shared)
 	s := &Storage{Store: store, Shared: shared, Root: roots[0], OldRoots: roots[1:]}
+	if d, ok := driver.(*redis.Driver); ok {
+		s.redisStatus = d.Status
+	}
 	if s.Keys, err = keyring.New(store, s.Root, s.OldRoots...); err == nil {
 		s.Recall, err = recall.WithKeyring(store, s.Keys, cfg.Recall)
 	}
@@ -121,10 +127,13 @@ func openDriver(ctx context.Context, cfg config.Config) (state.Driver, error) {
 	switch cfg.State.Driver {
 	case "memory":
 		return memory.New(), nil
-	case "sqlite":
-		return sqlite.OpenReopening(ctx, storePath(cfg))
+	case "redis":
+		if !cfg.Secret.IsSet() {
+			slog.WarnContext(ctx, "replicas that share a store need the same secret: set secret in all of them, or each has originals that the others cannot read")
+		}
+		return redis.Open(ctx, redis.Config{URL: cfg.State.URL.Reveal(), Durability: cfg.State.Durability})
 	}
-	return nil, fmt.Errorf("the store %q is not in this version", cfg.State.Driver)
+	return sqlite.OpenReopening(ctx, storePath(cfg))
 }
 
 // storePath is the path of the SQLite file.

@@ -35,6 +35,7 @@ import (
 	"github.com/ctxgate/ctxgate/recall"
 	"github.com/ctxgate/ctxgate/replica"
 	"github.com/ctxgate/ctxgate/state"
+	"github.com/ctxgate/ctxgate/state/redis"
 	"github.com/ctxgate/ctxgate/upstream"
 )
 
@@ -159,6 +160,11 @@ func (c Config) validate() []error {
 	}{{"recall", c.Recall.Validate()}, {"state", c.State.Validate()}, {"mcp_pruner", c.Pruner.Validate()}, {"admin", c.Admin.Validate()}, {"access", c.Access.Validate()}, {"background", c.Background.Validate()}, {"replicas", c.Replicas.Validate()}} {
 		for _, err := range part.errs {
 			problems = append(problems, fmt.Errorf("%s.%w", part.prefix, err))
+		}
+	}
+	if c.State.Driver == "redis" && c.State.URL.Reveal() != "" { // a reference is checked when the store is opened
+		if err := redis.CheckURL(c.State.URL.Reveal()); err != nil {
+			problems = append(problems, fmt.Errorf("state.url: %w", err))
 		}
 	}
 	if c.Auth.OIDC.IsEnabled() && c.Auth.OIDC.Audience == "" && c.Front.PublicURL == "" {

@@ -286,7 +286,7 @@ c.toml:10: servers[1].rpc: scheme "ftp" is not http or https
 c.toml:13: masking.max_chars: 3999 is less than head_chars + tail_chars (2000 + 2000), so a cut could leave nothing out
 c.toml:17: policies[0].max_chars: 10 is less than head_chars + tail_chars (2000 + 2000), so a cut could leave nothing out
 c.toml:20: recall.spill_bytes: must be at least 4MiB
-c.toml:23: state.driver: redis is not in this version
+c.toml:22: state.url: is required with driver = "redis"
 c.toml:24: state.ttl: must be positive
 c.toml:27: admin.listen: "nowhere" is not an address such as 127.0.0.1:8000
 c.toml:30: mcp_pruner.listen: "8006" is not an address such as 127.0.0.1:8000

@@ -103,6 +103,27 @@ func (m *Meter) RegisterMemory(ask func() MemoryStats) {
 		}, func() float64 { return float64(ask().Refused) }))
 }
 
+// ReplicationStats is the state of the store's replicas at the time of a scrape.
+type ReplicationStats struct {
+	Missing  int64
+	Refusing bool
+}
+
+// RegisterReplication adds the metrics of a store with replicas. ask is called at each scrape.
+func (m *Meter) RegisterReplication(ask func() ReplicationStats) {
+	gauge := func(name, help string, value func(ReplicationStats) float64) prometheus.Collector {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return value(ask()) })
+	}
+	m.registry.MustRegister(
+		gauge("ctxgate_store_replicas_missing", "Replicas of the store that must be back before anything is kept again. Must stay 0.", func(now ReplicationStats) float64 { return float64(now.Missing) }),
+		gauge("ctxgate_store_refusing", "1 while nothing is kept, because a server of the store might lose it: a replica is missing, or a setting is wrong.", func(now ReplicationStats) float64 {
+			if now.Refusing {
+				return 1
+			}
+			return 0
+		}))
+}
+
 // AuditStats is the state of the audit log at the time of a scrape.
 type AuditStats struct {
 	Lines, Dropped int64

@@ -20,9 +20,19 @@ type Config struct {
 	// with mode 0700, the file with 0600. Default empty: ctxgate.db in the user's data directory.
 	Path string `key:"path"`
 
-	// The Redis server, redis://… or rediss://…; "env:NAME" and "file:PATH" work. Used by
-	// the redis driver only. Default empty.
+	// The Redis or Valkey server, with the redis driver: redis://user:password@host:6379/0, or rediss:// for TLS. Several hosts
+	// are nodes of a Cluster (redis://a:6379,b:6379; one that finds the others is enough), and redis+sentinel://a:26379,b:26379/NAME
+	// names Sentinels and the primary that they watch. Options: prefix of all keys ("ctxgate:"), sentinel_username, sentinel_password,
+	// tls_ca, tls_cert, tls_key (files), tls_server_name, as in ?prefix=x&tls_ca=/etc/ca.pem. The servers must have maxmemory-policy
+	// noeviction. "env:NAME" and "file:PATH" work. Default empty.
 	URL secret.Text `key:"url" literal:"ok"`
+
+	// When Redis has stored a text so that its id may be shown. "wait-all": when the primary and all its replicas have it on their
+	// disks; the servers need appendonly yes and appendfsync always, and while a replica is missing nothing is kept and texts are
+	// sent whole. A failed replica counts until it is back, or until it is removed (SENTINEL RESET, CLUSTER FORGET). "server": when
+	// the server says so, for a managed service whose log is durable. "none": the same, and a failover or a power cut may lose
+	// texts whose ids were shown. Default "wait-all".
+	Durability string `key:"durability" oneof:"wait-all,server,none"`
 
 	// How long an original can be read back after it was last shown; a duration. Default 7d. Must be
 	// positive.
@@ -51,11 +61,12 @@ type Config struct {
 // Default is the configuration of an empty file.
 func Default() Config {
 	return Config{
-		Driver:   "sqlite",
-		TTL:      unit.Duration(7 * 24 * time.Hour),
-		MaxBytes: 1 << 30,
-		Spare:    unit.Duration(time.Hour),
-		Timeout:  unit.Duration(2 * time.Second),
+		Driver:     "sqlite",
+		Durability: "wait-all",
+		TTL:        unit.Duration(7 * 24 * time.Hour),
+		MaxBytes:   1 << 30,
+		Spare:      unit.Duration(time.Hour),
+		Timeout:    unit.Duration(2 * time.Second),
 	}
 }
 
@@ -65,7 +76,9 @@ func (c Config) Validate() []error {
 	switch c.Driver {
 	case "memory", "sqlite":
 	case "redis":
-		problems = append(problems, errors.New("driver: redis is not in this version"))
+		if !c.URL.IsSet() {
+			problems = append(problems, errors.New("url: is required with driver = \"redis\""))
+		}
 	default:
 		problems = append(problems, fmt.Errorf("driver: %q is not one of memory, sqlite, redis", c.Driver))
 	}

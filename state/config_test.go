@@ -16,7 +16,7 @@ func TestValidate(t *testing.T) {
 	}{
 		{func(c *Config) { c.Driver = "memory" }, nil},
 		{func(c *Config) { c.Spare = 0 }, nil},
-		{func(c *Config) { c.Driver = "redis" }, []string{"driver: redis is not in this version"}},
+		{func(c *Config) { c.Driver = "redis" }, []string{`url: is required with driver = "redis"`}},
 		{func(c *Config) { c.Driver = "" }, []string{`driver: "" is not one of memory, sqlite, redis`}},
 		{func(c *Config) { c.TTL = 0 }, []string{"ttl: must be positive"}},
 		{func(c *Config) { c.MaxBytes = 0; c.Timeout = -1; c.Spare = -1 },

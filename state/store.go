@@ -57,8 +57,12 @@ func (s *Store) WithTTL(ttl time.Duration) *Store {
 func (s *Store) TTL() time.Duration { return s.config.TTL.D() }
 
 // AckLifetime is how long an acknowledgement can be relied on without asking again, under one
-// [Epoch]: far less than a group lives, and at most half of the spare time.
+// [Epoch]: far less than a group lives, and at most half of the spare time. It is 0 for a store that may lose what it acknowledged
+// without a new epoch.
 func (s *Store) AckLifetime() time.Duration {
+	if s.config.Driver == "redis" && s.config.Durability == "none" {
+		return 0
+	}
 	return min(MaxAckLifetime/2, s.config.TTL.D()/8, s.config.Spare.D()/2)
 }
 
