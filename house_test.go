@@ -30,7 +30,7 @@ var layers = [][]string{
 	0:  {"internal/testkit/cputime", "internal/testkit/wait", "clients", "fault", "jsonscan", "internal/unit", "internal/secret", "prune/relevance", "internal/textedit"},
 	1:  {"internal/child", "internal/egress", "internal/retryafter", "internal/seal", "internal/gencache", "internal/membudget", "internal/linesearch", "internal/glob", "internal/rawjson", "internal/recovertool", "internal/varint", "internal/testkit/edittest", "internal/jsonedit", "internal/tomledit", "internal/yamledit", "pins", "prune/code", "prune/logs", "prune/docs", "state"},
 	2:  {"rpc", "redact", "keyring", "audit", "internal/frame", "internal/sse", "internal/readbody", "prune", "setup/clientfile", "launch", "llm/prices"},
-	3:  {"mcp", "reduce", "llm", "state/memory", "state/sqlite", "state/redis", "state/statetest", "oauth", "auth"},
+	3:  {"changes", "mcp", "reduce", "llm", "state/memory", "state/sqlite", "state/redis", "state/statetest", "oauth", "auth"},
 	4:  {"recall", "history", "llm/openai", "llm/anthropic", "llm/gemini", "rerank", "access", "limit", "budget", "meter", "upstream/wire", "daemon", "internal/testkit/stubreducer"},
 	5:  {"gate", "upstream", "llm/openaichat", "llm/responses", "chat/readback", "chat/masking"},
 	6:  {"front", "hub/catalog", "llm/wires"},

@@ -19,7 +19,7 @@ import (
 // Config is the admin listener.
 type Config struct {
 	// The address of the admin listener, which serves /metrics, /savings and
-	// /api/v1/status. Default "127.0.0.1:8090"; empty means none.
+	// /api/v1/status, and reads the config file again at POST /api/v1/reload. Default "127.0.0.1:8090"; empty means none.
 	Listen string `key:"listen" reload:"restart"`
 
 	// The token that the operator must send, as "Authorization: Bearer …". Default: a token is generated

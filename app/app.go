@@ -4,7 +4,7 @@
 // Path through the files: app.go builds and runs, storage.go opens the store and the generated secrets,
 // listeners.go mounts the handlers of the main, admin and pruner listeners, replicas.go that of the replicas, status.go says what the gateway does, socket.go is the socket of `ctxgate stdio` and
 // the life of a gateway in the background, reload.go applies a new
-// configuration and watch.go notices it, pins.go keeps what was approved of tools, log.go makes the logger.
+// configuration and watch.go notices it, changes.go tells other replicas and hears from them, pins.go keeps what was approved of tools, log.go makes the logger.
 //
 // Whatever is acquired is released in reverse order; each release is registered on the line after its
 // acquisition. A failure while building releases what was built. When ctx ends, /readyz reports draining
@@ -26,6 +26,7 @@ import (
 	"github.com/ctxgate/ctxgate/audit"
 	"github.com/ctxgate/ctxgate/auth"
 	"github.com/ctxgate/ctxgate/budget"
+	"github.com/ctxgate/ctxgate/changes"
 	"github.com/ctxgate/ctxgate/chat"
 	"github.com/ctxgate/ctxgate/chat/masking"
 	"github.com/ctxgate/ctxgate/config"
@@ -77,9 +78,12 @@ type App struct {
 
 	// The listeners, and what they serve under the current configuration.
 	listeners      []*front.Listener
-	listenerNames  []string                // of the listeners, in their order
-	socket         *daemon.Server          // nil without one
-	end            context.CancelCauseFunc // ends Run
+	listenerNames  []string                 // of the listeners, in their order
+	feed           *changes.Feed            // what changes at other replicas; nil without any
+	reloadHints    chan struct{}            // another replica was asked to reload
+	reloadCalls    chan chan<- ReloadReport // the operator's API asks for a reload; nil without a source
+	socket         *daemon.Server           // nil without one
+	end            context.CancelCauseFunc  // ends Run
 	ready          front.Readiness
 	hasMain        bool
 	mainTLS        atomic.Pointer[tls.Config] // nil: plain HTTP
@@ -276,6 +280,7 @@ func (a *App) build(ctx context.Context, singleClient bool) error {
 			return err
 		}
 	}
+	a.newFeed()
 
 	// The MCP endpoint and the servers behind it.
 	var builtins []hub.Builtin
@@ -289,13 +294,14 @@ func (a *App) build(ctx context.Context, singleClient bool) error {
 	a.hub, err = hub.New(a.hubSettings(a.cfg), hub.Deps{
 		Transport: a.oauth, Exchange: a.oauth.EnsureExchanged, Recall: storage.Recall, Meter: a.metrics, Secret: storage.Root, OldSecrets: storage.OldRoots, Env: a.opts.Env,
 		Budget: a.budget, Pins: a.pins, SingleClient: singleClient, Replicas: a.replica, Builtins: builtins, Version: a.opts.Version, MayRead: a.mayRead,
-		LoadFacts: storage.loadFacts, SaveFacts: saveFacts,
+		LoadFacts: storage.loadFacts, SaveFacts: saveFacts, AnnounceLists: a.announceLists,
 		Legacy: legacy.New, // the revisions up to 2025-11-25: without this line and its package, only the modern protocol is served
 	})
 	if err != nil {
 		return err
 	}
 	a.onRelease(func() error { a.hub.Close(); return nil })
+	a.runFeed(ctx)
 
 	// The LLM endpoint.
 	a.budgets = budget.New(a.cfg.Budget, storage.Store, time.Now)

@@ -147,6 +147,7 @@ func (a *App) newAdminMux() *http.ServeMux {
 	mux := http.NewServeMux()
 	admin.Routes(mux, a.metrics.Handler(), a.metrics.Savings, a.status, hub.WriteError)
 	admin.PinRoutes(mux, a.hub.PinReport, a.hub.ApprovePins, hub.WriteError)
+	mux.HandleFunc("POST /api/v1/reload", a.serveReload)
 	return mux
 }
 

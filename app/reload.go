@@ -61,10 +61,10 @@ func (a *App) Reload(cfg config.Config) ReloadReport {
 }
 
 // recordLoadFailure records a configuration that could not be loaded.
-func (a *App) recordLoadFailure(err error) {
+func (a *App) recordLoadFailure(err error) ReloadReport {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.recordReload(ReloadReport{Failed: partLoad, Error: err.Error()})
+	return a.recordReload(ReloadReport{Applied: []string{}, NeedsRestart: []string{}, Failed: partLoad, Error: err.Error()})
 }
 
 // recordReload logs the outcome of a reload and keeps it for LastReload; a.mu is held.

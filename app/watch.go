@@ -31,6 +31,9 @@ type ConfigSource struct {
 	// one of them changes, too. May be nil.
 	SecretFiles func() []string
 
+	hints    <-chan struct{} // another replica was asked to reload; nil for none
+	announce func()          // tells the other replicas that this one was asked; nil for none
+
 	mu      sync.Mutex
 	watched map[string]bool // the paths whose changes count
 }
@@ -42,6 +45,10 @@ func (a *App) followSource(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	if src := a.opts.Source; src != nil {
 		changed, w := make(chan struct{}, 1), src.newWatcher() // before requests are served: no later change is missed
+		a.reloadCalls = make(chan chan<- ReloadReport)
+		if a.feed != nil {
+			src.hints, src.announce = a.reloadHints, func() { a.feed.Announce(configTopic, "") }
+		}
 		wg.Go(func() { src.watchFiles(ctx, w, changed) })
 		wg.Go(func() { a.reloadOn(ctx, w, changed, src) })
 	}
@@ -56,23 +63,30 @@ func (a *App) followSource(ctx context.Context) (stop func()) {
 // changes nothing. Neither does an empty file: a file may be empty while it is being written.
 func (a *App) reloadOn(ctx context.Context, w *fsnotify.Watcher, changed <-chan struct{}, src *ConfigSource) {
 	for {
+		var reply chan<- ReloadReport
 		select {
 		case <-ctx.Done():
 			return
 		case <-changed:
+		case reply = <-a.reloadCalls:
+			src.announceRequest()
 		}
 		cfg, err := src.Load()
 		src.updateWatches(w) // it may refer to other files now, or symlinks may have changed
 		if info, e := os.Stat(src.File); err == nil && e == nil && info.Size() == 0 {
 			err = errors.New("the file is empty")
 		}
+		var report ReloadReport
 		switch {
 		case ctx.Err() != nil:
 			return
 		case err != nil:
-			a.recordLoadFailure(err)
+			report = a.recordLoadFailure(err)
 		default:
-			a.Reload(cfg)
+			report = a.Reload(cfg)
+		}
+		if reply != nil {
+			reply <- report
 		}
 	}
 }
@@ -107,6 +121,9 @@ func (s *ConfigSource) watchFiles(ctx context.Context, w *fsnotify.Watcher, chan
 		case err := <-failures:
 			slog.Warn("watching the config file failed; send SIGHUP to reload", "error", err)
 		case <-s.ReloadRequests:
+			s.announceRequest()
+			restartTimer()
+		case <-s.hints:
 			restartTimer()
 		case <-quiet.C:
 			first = time.Time{}
@@ -115,6 +132,13 @@ func (s *ConfigSource) watchFiles(ctx context.Context, w *fsnotify.Watcher, chan
 			default:
 			}
 		}
+	}
+}
+
+// announceRequest tells the other replicas that this one was asked to reload.
+func (s *ConfigSource) announceRequest() {
+	if s.announce != nil {
+		s.announce()
 	}
 }
 

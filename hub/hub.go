@@ -93,6 +93,10 @@ type Deps struct {
 	Builtins     []Builtin        // servers that are part of the gateway
 	Version      string
 
+	// AnnounceLists tells the other replicas that a server's lists changed, and to what, by a hash; they call
+	// [Hub.ReadListsAgain]. Nil: there are none.
+	AnnounceLists func(server, hash string)
+
 	// LoadFacts and SaveFacts keep what is found out about servers for the next process of the gateway, under a key.
 	// Nil: nothing is kept.
 	LoadFacts func(key string) string
@@ -112,7 +116,7 @@ func New(s Settings, d Deps) (*Hub, error) {
 	h := &Hub{deps: d, recall: d.Recall, meter: d.Meter, installs: upstream.NewInstallQueue(), closing: make(chan struct{}), tasks: newTaskOwners(), watchers: watchers{all: map[watched][]*watcher{}}}
 	h.catalog = catalog.NewCache(catalog.Deps{
 		Layout: func() *catalog.Layout { return &h.plan.Load().Layout },
-		Budget: d.Budget, Pins: d.Pins, Closing: h.closing, Changed: h.notifyListChanged,
+		Budget: d.Budget, Pins: d.Pins, Closing: h.closing, Changed: h.notifyListChanged, Announce: d.AnnounceLists,
 	})
 	h.legacy = noLegacy{h}
 	if d.Legacy != nil {
@@ -216,6 +220,19 @@ func (h *Hub) Closing() <-chan struct{} { return h.closing }
 
 // ListChanged reads the lists of a server again.
 func (h *Hub) ListChanged(l *upstream.ManagedConn, _ rpc.Message) { h.catalog.ListsChanged(l) }
+
+// ServerIDs names the servers of the configuration in force.
+func (h *Hub) ServerIDs() []string {
+	var ids []string
+	for _, r := range h.plan.Load().Servers {
+		ids = append(ids, r.ID())
+	}
+	return ids
+}
+
+// ReadListsAgain reads a server's lists because another replica found that they changed: to those with this hash, or to
+// any if it is "".
+func (h *Hub) ReadListsAgain(server, hash string) { h.catalog.ReadChanged(server, hash) }
 
 // ResourceUpdated notifies the watchers of a resource.
 func (h *Hub) ResourceUpdated(l *upstream.ManagedConn, note rpc.Message) {

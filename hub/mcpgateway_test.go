@@ -73,7 +73,7 @@ func buildGateway(t testing.TB, configure func(*setup), sole bool, servers ...*f
 	}
 	gw.hub, err = hub.New(gw.settings(), hub.Deps{
 		Transport: transport, Recall: gw.recall, Meter: gw.meter, Budget: gw.budget, Pins: gw.setup.pins, Secret: rootSecret, Env: os.Environ(), SingleClient: sole, Builtins: gw.setup.builtins, Version: "test",
-		Legacy: legacy.New, Replicas: gw.replica,
+		Legacy: legacy.New, Replicas: gw.replica, AnnounceLists: gw.setup.announce,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -69,7 +69,8 @@ type setup struct {
 	pins      *pins.Guard
 	budget    int64 // of memory
 	mount     func(*http.ServeMux)
-	leases    state.Leases // that replicas share; nil for a gateway that is the only one
+	leases    state.Leases              // that replicas share; nil for a gateway that is the only one
+	announce  func(server, hash string) // tells other replicas of changed lists
 }
 
 // gate returns the gate of the configuration.

@@ -39,6 +39,9 @@ type Deps struct {
 	// Changed is called when a list changed that clients of the class may have seen. A change of the templates
 	// is one of the resources.
 	Changed func(*Class, Kind)
+
+	// Announce tells other replicas that a server's lists changed, and to what, by a hash. Nil: there are none.
+	Announce func(server, hash string)
 }
 
 // Cache holds what every server offers. Servers may offer more to clients that can answer their requests, so each
@@ -65,6 +68,8 @@ type cachedOffer struct {
 	cameUp  *upstream.Conn // the connection that came up while it was read, maybe the one it is read from
 	readAt  time.Time      // zero before it was read
 	readErr error          // why the last read failed
+	hash    string         // of all lists that were read
+	told    bool           // another replica said that the lists changed: it has told all others
 	readEnd chan struct{}  // closed and replaced at the end of each read
 }
 
@@ -292,6 +297,7 @@ func (c *Cache) refreshOffer(class *Class, o *cachedOffer, caller upstream.Calle
 	o.readErr = err
 	close(o.readEnd)
 	o.readEnd = make(chan struct{})
+	announce := ""
 	switch {
 	case err != nil:
 		c.offerAuthorize(class, o, err)
@@ -299,6 +305,7 @@ func (c *Cache) refreshOffer(class *Class, o *cachedOffer, caller upstream.Calle
 		offer.memory.Release()
 	default:
 		o.offer.memory.Release()
+		announce = o.noteHash(class, offer)
 		o.offer = offer
 		o.readAt = time.Now()
 		c.markStale(class, o.remote.ID())
@@ -308,6 +315,9 @@ func (c *Cache) refreshOffer(class *Class, o *cachedOffer, caller upstream.Calle
 	}
 	c.mu.Unlock()
 	o.markReady() // after the catalog is marked stale
+	if announce != "" && c.deps.Announce != nil {
+		c.deps.Announce(o.remote.ID(), announce)
+	}
 	time.Sleep(readInterval - time.Since(began))
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -461,38 +471,6 @@ func (c *Cache) Refresh() {
 			if !o.reading && !o.follows && (o.readAt.IsZero() || time.Since(o.readAt) > o.offer.ttl) {
 				c.startReading(class, o)
 			}
-		}
-	}
-}
-
-// AwaitRead returns how many items of each kind a server that is up offers to clients without capabilities, or why its
-// lists cannot be read.
-func (c *Cache) AwaitRead(ctx context.Context, r *upstream.Server) (counts [kindCount]int, err error) {
-	class := c.ClassOf(upstream.Caller{})
-	for reads := 0; ; reads++ {
-		c.mu.Lock()
-		o := class.offers[r.ID()]
-		if o == nil || o.remote != r {
-			c.mu.Unlock()
-			return counts, fault.New(fault.Unavailable, "the server is being stopped")
-		}
-		// A read that was under way may have begun before the server was up: its failure says nothing.
-		isKnown := !o.readAt.IsZero() || reads >= 2 && o.readErr != nil
-		err = o.readErr
-		if !isKnown {
-			c.startReading(class, o)
-		}
-		ended := o.readEnd
-		c.mu.Unlock()
-		if isKnown {
-			return c.Counts(r.ID()), err
-		}
-		select {
-		case <-ended:
-		case <-ctx.Done():
-			return counts, ctx.Err()
-		case <-c.deps.Closing:
-			return counts, fault.New(fault.Unavailable, "the gateway is being stopped")
 		}
 	}
 }

@@ -160,3 +160,35 @@ func appendItems(items []Item, page mcp.Result, k Kind) ([]Item, error) {
 	})
 	return items, err
 }
+
+// AwaitRead returns how many items of each kind a server that is up offers to clients without capabilities, or why its
+// lists cannot be read.
+func (c *Cache) AwaitRead(ctx context.Context, r *upstream.Server) (counts [kindCount]int, err error) {
+	class := c.ClassOf(upstream.Caller{})
+	for reads := 0; ; reads++ {
+		c.mu.Lock()
+		o := class.offers[r.ID()]
+		if o == nil || o.remote != r {
+			c.mu.Unlock()
+			return counts, fault.New(fault.Unavailable, "the server is being stopped")
+		}
+		// A read that was under way may have begun before the server was up: its failure says nothing.
+		isKnown := !o.readAt.IsZero() || reads >= 2 && o.readErr != nil
+		err = o.readErr
+		if !isKnown {
+			c.startReading(class, o)
+		}
+		ended := o.readEnd
+		c.mu.Unlock()
+		if isKnown {
+			return c.Counts(r.ID()), err
+		}
+		select {
+		case <-ended:
+		case <-ctx.Done():
+			return counts, ctx.Err()
+		case <-c.deps.Closing:
+			return counts, fault.New(fault.Unavailable, "the gateway is being stopped")
+		}
+	}
+}
