@@ -213,6 +213,7 @@ func (a *App) openShared(ctx context.Context) error {
 	a.onRelease(func() error { a.transport.CloseIdleConnections(); return nil })
 
 	a.limiter = limit.New(a.cfg.Limit, time.Now)
+	a.shareLimits(ctx)
 	if err := a.applyGate(a.cfg); err != nil {
 		return err
 	}

@@ -18,6 +18,9 @@ import (
 // survives a reload.
 func (a *App) openAuthenticator(cfg config.Config) *auth.Authenticator {
 	deps := auth.Deps{PublicURL: cfg.Front.PublicURL}
+	if a.storage != nil && a.isShared() {
+		deps.UseOnce = a.useOnce
+	}
 	if a.gate != nil {
 		deps.Previous = a.gate.Authenticator
 	}

@@ -2,20 +2,52 @@ package app
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"log/slog"
 	"net/http"
+	"time"
 
 	"github.com/ctxgate/ctxgate/config"
 	"github.com/ctxgate/ctxgate/front"
 	"github.com/ctxgate/ctxgate/hub"
+	"github.com/ctxgate/ctxgate/limit"
 	"github.com/ctxgate/ctxgate/replica"
 )
+
+// isShared says whether other processes share the store.
+func (a *App) isShared() bool { return a.storage.Shared != nil && a.cfg.State.Driver != "memory" }
+
+// shareLimits makes rates hold for all processes that share the store.
+func (a *App) shareLimits(ctx context.Context) {
+	if !a.isShared() {
+		return
+	}
+	members := replica.Join(ctx, a.storage.Shared)
+	a.onRelease(func() error { members.Close(); return nil })
+	a.limiter.Share(limit.Shared{Counters: a.storage.Shared, Replicas: members.Count, OnChange: func(err error) {
+		if err != nil {
+			slog.Warn("the store does not count calls: each replica has an equal share of every rate until it does", "replicas", members.Count(), "error", err)
+			return
+		}
+		slog.Info("the store counts calls again")
+	}})
+}
+
+// useOnce marks a signature as used. It reports false if any replica has marked it before.
+func (a *App) useOnce(ctx context.Context, name string, lifetime time.Duration) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, markTimeout)
+	defer cancel()
+	return a.storage.Shared.Hold(ctx, "used "+name, []byte(rand.Text()), lifetime)
+}
+
+// markTimeout is how long a signed request waits for the store.
+const markTimeout = time.Second
 
 // newReplica makes this process one of several, if the configuration says so.
 func (a *App) newReplica() error {
 	if a.cfg.Replicas.Listen == "" {
-		if a.storage.Shared != nil && a.cfg.State.Driver != "memory" {
+		if a.isShared() {
 			slog.Info("replicas.listen is not set: other replicas that share the store cannot reach this one")
 		}
 		return nil

@@ -138,22 +138,17 @@ func (a *App) keepDay(ctx context.Context) {
 }
 
 func saveDay(ctx context.Context, r *recall.Recall, m *meter.Meter) error {
-	var stored *meter.Day
-	raw, err := r.GetRecord(ctx, dayTenant, dayRecord)
-	switch {
-	case err == nil:
-		stored = &meter.Day{}
-		if json.Unmarshal(raw, stored) != nil {
-			stored = nil
-		}
-	case fault.KindOf(err) != fault.UnknownHandle:
-		return err
-	}
-	return m.SaveToday(stored, func(d meter.Day) error {
-		raw, err := json.Marshal(d)
-		if err != nil {
-			return err
-		}
-		return r.PutRecords(ctx, dayTenant, recall.Record{Name: dayRecord, Value: raw})
+	return m.SaveToday(func(change func(*meter.StoredDay) *meter.StoredDay) error {
+		return r.UpdateRecord(ctx, dayTenant, dayRecord, func(raw []byte) ([]byte, error) {
+			var stored *meter.StoredDay
+			if raw != nil && json.Unmarshal(raw, &stored) != nil {
+				stored = nil
+			}
+			next := change(stored)
+			if next == nil {
+				return nil, nil
+			}
+			return json.Marshal(next)
+		})
 	})
 }

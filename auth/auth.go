@@ -45,6 +45,10 @@ type Deps struct {
 	PublicURL string           // at which clients reach the gateway; "" if that is not configured
 	Previous  *Authenticator   // of the configuration before: what it knows of the identity provider and of used nonces is kept; nil for none
 	Now       func() time.Time // nil for the real clock
+
+	// UseOnce marks a signature as used for a lifetime, and reports false if any replica has marked it before. nil where
+	// there is only this process.
+	UseOnce func(ctx context.Context, name string, lifetime time.Duration) (bool, error)
 }
 
 // New makes an Authenticator of a valid configuration whose secrets are resolved.
@@ -60,7 +64,7 @@ func Open(cfg Config, d Deps) *Authenticator {
 	}
 	a := &Authenticator{
 		required: cfg.IsRequired(), now: d.Now, tokens: newTokens(cfg), base: strings.TrimSuffix(d.PublicURL, "/"),
-		signed: newSignedKeys(cfg.HMAC, d.Previous.signed), certificates: newCertificates(cfg.TLS),
+		signed: newSignedKeys(cfg.HMAC, d), certificates: newCertificates(cfg.TLS),
 	}
 	if cfg.OIDC.IsEnabled() {
 		a.oidc = newVerifier(cfg.OIDC, a.base, d.Now, d.Previous.oidc)

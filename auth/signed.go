@@ -2,6 +2,7 @@ package auth
 
 import (
 	"cmp"
+	"context"
 	"crypto/hmac"
 	"crypto/sha256"
 	"crypto/subtle"
@@ -84,8 +85,9 @@ const (
 
 // signedKeys check signed requests. The nonces that were used survive a reload.
 type signedKeys struct {
-	keys   map[string]signedKey // by key id
-	nonces *nonces
+	keys    map[string]signedKey // by key id
+	nonces  *nonces
+	useOnce func(ctx context.Context, name string, lifetime time.Duration) (bool, error) // nil where there is only this process
 }
 
 type signedKey struct {
@@ -93,9 +95,9 @@ type signedKey struct {
 	caller Caller
 }
 
-func newSignedKeys(cfg []HMACKey, before *signedKeys) *signedKeys {
-	s := &signedKeys{keys: map[string]signedKey{}, nonces: &nonces{}}
-	if before != nil {
+func newSignedKeys(cfg []HMACKey, d Deps) *signedKeys {
+	s := &signedKeys{keys: map[string]signedKey{}, nonces: &nonces{}, useOnce: d.UseOnce}
+	if before := d.Previous.signed; before != nil {
 		s.nonces = before.nonces
 	}
 	for _, k := range cfg {
@@ -175,6 +177,9 @@ func (s *signedKeys) authenticate(r *http.Request, now time.Time) (Caller, error
 		return Caller{}, errSignature
 	}
 	if err := s.nonces.use(params["key_id"], params["nonce"], now); err != nil {
+		return Caller{}, err
+	}
+	if err := s.useInAllReplicas(r.Context(), params["key_id"], params["nonce"]); err != nil {
 		return Caller{}, err
 	}
 	body := &digestReader{body: r.Body, left: r.ContentLength, hash: sha256.New(), want: digest}
@@ -263,13 +268,34 @@ func (n *nonces) use(key, nonce string, now time.Time) error {
 	_, isOld := k.before[nonce]
 	switch {
 	case isNew || isOld:
-		return fault.New(fault.Unauthorized, "this signature was used before")
+		return errUsedBefore
 	case len(k.now) >= maxNonces:
 		err := fault.New(fault.RateLimited, "this key has signed too many requests within ten minutes")
 		err.RetryAfter = k.turns.Sub(now)
 		return err
 	}
 	k.now[nonce] = struct{}{}
+	return nil
+}
+
+var errUsedBefore = fault.New(fault.Unauthorized, "this signature was used before")
+
+// useInAllReplicas notes a nonce in the store that replicas share. Authentication fails closed: if the store does not
+// answer, nobody knows whether another replica has accepted the signature, and it is refused.
+func (s *signedKeys) useInAllReplicas(ctx context.Context, key, nonce string) error {
+	if s.useOnce == nil {
+		return nil
+	}
+	sum := sha256.Sum256([]byte(signedVersion + "\x00" + key + "\x00" + nonce))
+	isFirst, err := s.useOnce(ctx, hex.EncodeToString(sum[:]), 2*signedWindow)
+	if err != nil {
+		refusal := fault.Wrap(fault.Unavailable, "whether this signature was used before cannot be found out now: sign the request again and retry", err)
+		refusal.RetryAfter = time.Second
+		return refusal
+	}
+	if !isFirst {
+		return errUsedBefore
+	}
 	return nil
 }
 

@@ -1,8 +1,10 @@
 package auth
 
 import (
+	"context"
 	"crypto/hmac"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -156,7 +158,7 @@ func TestS15SignatureIsNotReplayed(t *testing.T) {
 		}
 	}
 	off = 0
-	a.signed = newSignedKeys([]HMACKey{{KeyID: "ci", Secret: secret.Literal(signingKey)}}, a.signed)
+	a.signed = newSignedKeys([]HMACKey{{KeyID: "ci", Secret: secret.Literal(signingKey)}}, Deps{Previous: a})
 	if _, err := a.Authenticate(signedRequest(s.header(), s.body)); fault.KindOf(err) != fault.Unauthorized {
 		t.Errorf("replayed after a reload: %v", err)
 	}
@@ -284,5 +286,52 @@ func TestHMACKeyIsValidated(t *testing.T) {
 	s.key = "short"
 	if _, err := short.Authenticate(signedRequest(s.header(), s.body)); fault.KindOf(err) != fault.Unauthorized {
 		t.Errorf("a key that is too short is used: %v", err)
+	}
+}
+
+// A signature is accepted once by all replicas together. If the store does not answer, it is not accepted at all.
+func TestSignedRequestOnceInAllReplicas(t *testing.T) {
+	used := map[string]bool{}
+	var away error
+	useOnce := func(_ context.Context, name string, lifetime time.Duration) (bool, error) {
+		if lifetime < 2*signedWindow {
+			t.Errorf("a signature that is valid for %v is remembered for %v", 2*signedWindow, lifetime)
+		}
+		if away != nil {
+			return false, away
+		}
+		isFirst := !used[name]
+		used[name] = true
+		return isFirst, nil
+	}
+	replica := func(before *Authenticator) *Authenticator {
+		return Open(Config{HMAC: []HMACKey{{KeyID: "ci", Secret: secret.Literal(signingKey)}, {KeyID: "two", Secret: secret.Literal(signingKey)}}},
+			Deps{UseOnce: useOnce, Now: func() time.Time { return signedAt }, Previous: before})
+	}
+	first, second := replica(nil), replica(nil)
+	s := rightSignature()
+	for i, step := range []struct {
+		at    *Authenticator
+		keyID string
+		nonce string
+		away  error
+		want  fault.Kind
+	}{
+		{first, "ci", "n", nil, fault.Internal},
+		{second, "ci", "n", nil, fault.Unauthorized},
+		{first, "ci", "n", nil, fault.Unauthorized},
+		{replica(second), "ci", "n", nil, fault.Unauthorized},
+		{second, "two", "n", nil, fault.Internal}, // a nonce of another key
+		{first, "ci", "m", errors.New("the store is away"), fault.Unavailable},
+		{second, "ci", "l", nil, fault.Internal},
+	} {
+		s.keyID, s.nonce, away = step.keyID, strings.Repeat(step.nonce, 16), step.away
+		_, err := step.at.Authenticate(signedRequest(s.header(), s.body))
+		if isAccepted := err == nil; isAccepted != (step.want == fault.Internal) || !isAccepted && fault.KindOf(err) != step.want {
+			t.Errorf("step %d: %v", i, err)
+		}
+		if step.away != nil && fault.RetryAfterOf(err) == 0 {
+			t.Errorf("step %d does not say when to retry", i)
+		}
 	}
 }

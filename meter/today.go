@@ -1,6 +1,8 @@
 package meter
 
 import (
+	"crypto/rand"
+	"maps"
 	"sync"
 	"time"
 )
@@ -77,11 +79,15 @@ type dayCounter struct {
 	saved   Day
 	unsaved Day
 	process Day // all days of this process
+
+	id      string // of this process
+	saves   int64  // its number
+	pending *Day   // the part of unsaved that the last save had, if it is not known whether that was stored
 }
 
 func newDayCounter(now func() time.Time) *dayCounter {
 	t := now()
-	return &dayCounter{now: now, saved: Day{Date: t.Format(time.DateOnly), Since: t}}
+	return &dayCounter{now: now, id: rand.Text(), saved: Day{Date: t.Format(time.DateOnly), Since: t}}
 }
 
 // startDay forgets the day before; c.mu is held.
@@ -89,7 +95,7 @@ func (c *dayCounter) startDay() {
 	t := c.now()
 	if date := t.Format(time.DateOnly); date != c.saved.Date {
 		year, month, day := t.Date()
-		c.saved, c.unsaved = Day{Date: date, Since: time.Date(year, month, day, 0, 0, 0, 0, t.Location())}, Day{}
+		c.saved, c.unsaved, c.pending = Day{Date: date, Since: time.Date(year, month, day, 0, 0, 0, 0, t.Location())}, Day{}, nil
 	}
 }
 
@@ -113,41 +119,72 @@ func (m *Meter) Today() Day {
 	return d
 }
 
+// StoredDay is the count of all processes that share a store.
+type StoredDay struct {
+	Day
+
+	// Processes is how often each process has added to the count: a process that does not know whether it has added
+	// something finds out here.
+	Processes map[string]int64 `json:"processes,omitempty"`
+}
+
+// maxProcesses bounds the processes of a day that are known; of more, some may add something twice.
+const maxProcesses = 1000
+
 // SaveToday adds what was counted since the last call to what is stored, so that the count outlives the
-// process. stored is what load found; nil for nothing. save gets the sum; what it does not store is counted
-// again the next time.
-func (m *Meter) SaveToday(stored *Day, save func(Day) error) error {
-	m.day.mu.Lock()
-	m.day.startDay()
-	sum, unsaved := m.day.saved, m.day.unsaved
-	m.day.mu.Unlock()
-	if stored != nil && stored.Date == sum.Date {
-		sum = *stored
-	} else {
-		// The day is new in the store. If another day is stored, a gateway has counted since before midnight.
-		for _, n := range sum.counters() {
-			*n = 0
-		}
-		if stored != nil {
-			year, month, day := sum.Since.Date()
-			sum.Since = time.Date(year, month, day, 0, 0, 0, 0, sum.Since.Location())
-		}
+// process. update must call change with what is stored, nil for nothing, and store what that returns unless it is nil. It
+// may call it again if another process has stored something meanwhile. What it does not store is counted again the next time.
+func (m *Meter) SaveToday(update func(change func(stored *StoredDay) *StoredDay) error) error {
+	c := m.day
+	c.mu.Lock()
+	c.startDay()
+	if c.pending == nil {
+		pending := c.unsaved
+		c.pending = &pending
+		c.saves++
 	}
-	isNew := stored == nil || stored.Date != sum.Date
-	sum.Add(unsaved)
-	if !unsaved.IsZero() || isNew {
-		if err := save(sum); err != nil {
-			return err
+	today, pending, id, number := c.saved, *c.pending, c.id, c.saves
+	c.mu.Unlock()
+	var sum StoredDay
+	err := update(func(stored *StoredDay) *StoredDay {
+		isNew := stored == nil || stored.Date != today.Date
+		if !isNew {
+			sum = StoredDay{stored.Day, maps.Clone(stored.Processes)}
+			if stored.Processes[id] >= number || pending.IsZero() {
+				return nil // it is stored, though the last call did not know
+			}
+		} else {
+			// The day is new in the store. If another day is stored, a gateway has counted since before midnight.
+			sum = StoredDay{Day: Day{Date: today.Date, Since: today.Since}}
+			if stored != nil {
+				year, month, day := today.Since.Date()
+				sum.Since = time.Date(year, month, day, 0, 0, 0, 0, today.Since.Location())
+			}
 		}
+		sum.Add(pending)
+		if sum.Processes == nil {
+			sum.Processes = map[string]int64{}
+		}
+		for other := range sum.Processes {
+			if len(sum.Processes) < maxProcesses {
+				break
+			}
+			delete(sum.Processes, other)
+		}
+		sum.Processes[id] = number
+		return &sum
+	})
+	if err != nil {
+		return err
 	}
-	m.day.mu.Lock()
-	defer m.day.mu.Unlock()
-	if m.day.saved.Date != sum.Date {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.saved.Date != sum.Date {
 		return nil // midnight has passed
 	}
-	m.day.saved = sum
-	counted := m.day.unsaved.counters()
-	for i, n := range unsaved.counters() {
+	c.saved, c.pending = sum.Day, nil
+	counted := c.unsaved.counters()
+	for i, n := range pending.counters() {
 		*counted[i] -= *n
 	}
 	return nil

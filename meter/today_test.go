@@ -2,6 +2,7 @@ package meter
 
 import (
 	"errors"
+	"maps"
 	"testing"
 	"time"
 )
@@ -23,8 +24,15 @@ func TestTodayEndsAtMidnight(t *testing.T) {
 func TestTodayOutlivesTheProcess(t *testing.T) {
 	now := time.Date(2026, 11, 16, 12, 0, 0, 0, time.Local)
 	clock := func() time.Time { return now }
-	var stored *Day
-	save := func(d Day) error { stored = &d; return nil }
+	var stored *StoredDay
+	save := func(change func(*StoredDay) *StoredDay) error {
+		change(stored) // another process may come between: then it is asked again
+		if next := change(stored); next != nil {
+			copied := StoredDay{next.Day, maps.Clone(next.Processes)}
+			stored = &copied
+		}
+		return nil
+	}
 	check := func(m *Meter, want int64, since time.Time) {
 		t.Helper()
 		if d := m.Today(); d.ReadBacks != want || !d.Since.Equal(since) {
@@ -34,7 +42,7 @@ func TestTodayOutlivesTheProcess(t *testing.T) {
 	start := func() *Meter { return &Meter{day: newDayCounter(clock)} }
 	saveAll := func(m *Meter) {
 		t.Helper()
-		if err := m.SaveToday(stored, save); err != nil {
+		if err := m.SaveToday(save); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -42,10 +50,19 @@ func TestTodayOutlivesTheProcess(t *testing.T) {
 	saveAll(first) // so that a gateway that starts later knows since when was counted
 	first.CountReadBack(1)
 	down := errors.New("down")
-	if err := first.SaveToday(stored, func(Day) error { return down }); !errors.Is(err, down) {
+	if err := first.SaveToday(func(func(*StoredDay) *StoredDay) error { return down }); !errors.Is(err, down) {
 		t.Fatal(err)
 	}
 	check(first, 1, now)
+	if err := first.SaveToday(func(change func(*StoredDay) *StoredDay) error { return errors.Join(save(change), down) }); !errors.Is(err, down) {
+		t.Fatal(err)
+	}
+	first.CountReadBack(1)
+	saveAll(first) // the first is stored, though it was not known
+	check(first, 2, now)
+	saveAll(first)
+	check(first, 2, now)
+	first.day.count(func(d *Day) { d.ReadBacks-- })
 	saveAll(first)
 	check(first, 1, now)
 	began := now

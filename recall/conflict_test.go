@@ -2,6 +2,7 @@ package recall
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -64,5 +65,46 @@ func TestOriginsOfProcessesAreKept(t *testing.T) {
 				t.Errorf("%+v may not read the text back: %v", want, err)
 			}
 		}
+	}
+}
+
+// What processes add to one record at once adds up.
+func TestRecordsAreUpdatedInOneStep(t *testing.T) {
+	driver := memory.New()
+	cfg := state.Default()
+	cfg.Timeout = unit.Duration(time.Minute)
+	const processes, times = 4, 25
+	var wg sync.WaitGroup
+	for range processes {
+		r, err := New(state.New(driver, cfg, time.Now), testSecret, Default())
+		if err != nil {
+			t.Fatal(err)
+		}
+		wg.Go(func() {
+			for range times {
+				err := state.ErrConflict
+				for errors.Is(err, state.ErrConflict) { // others may come between many times
+					err = r.UpdateRecord(context.Background(), "t", "sum", func(old []byte) ([]byte, error) { return append(old, '.'), nil })
+				}
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	r, err := New(state.New(driver, cfg, time.Now), testSecret, Default())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := r.GetRecord(context.Background(), "t", "sum"); err != nil || len(got) != processes*times {
+		t.Errorf("%d of %d additions were stored, %v", len(got), processes*times, err)
+	}
+	down := errors.New("no")
+	if err := r.UpdateRecord(context.Background(), "t", "sum", func([]byte) ([]byte, error) { return nil, down }); !errors.Is(err, down) {
+		t.Error(err)
+	}
+	if err := r.UpdateRecord(context.Background(), "t", "sum", func([]byte) ([]byte, error) { return nil, nil }); err != nil {
+		t.Error(err)
 	}
 }

@@ -76,6 +76,45 @@ func (r *Recall) PutRecords(ctx context.Context, tenant string, records ...Recor
 	return err
 }
 
+// UpdateRecord replaces a record by what change makes of it, in one step that no other process can come between: if one
+// does, change is called again. Its argument is nil if there is no record; if it returns nil, the record stays.
+func (r *Recall) UpdateRecord(ctx context.Context, tenant, name string, change func(old []byte) ([]byte, error)) error {
+	if !r.cfg.Enabled {
+		return errDisabled
+	}
+	_, err := retryConflicts(func() (struct{}, error) {
+		k, err := r.keysForStoring(ctx, tenant)
+		if err != nil {
+			return struct{}{}, err
+		}
+		slot, err := r.recordSlot(k, name)
+		if err != nil {
+			return struct{}{}, err
+		}
+		sealed, err := r.store.Get(ctx, slot.key)
+		if err = ignoreUnknown(err); err != nil {
+			return struct{}{}, err
+		}
+		var old []byte
+		if sealed != nil {
+			old, err = unsealPart(slot.cipher, slot.key, manifestPart, sealed)
+		} else { // perhaps under an old root secret
+			old, err = r.GetRecord(ctx, tenant, name)
+		}
+		if err != nil && fault.KindOf(asUnknown(err)) != fault.UnknownHandle {
+			return struct{}{}, err
+		}
+		next, err := change(old)
+		if err != nil || next == nil {
+			return struct{}{}, err
+		}
+		return struct{}{}, r.put(ctx, k, state.Item{
+			Key: slot.key, Group: slot.key, Value: sealPart(slot.cipher, slot.key, manifestPart, next), Over: &state.Expected{Value: sealed},
+		})
+	})
+	return err
+}
+
 // GetRecord returns the value of a record, or an error of kind UnknownHandle when there is none.
 // Reading it renews its lease, but not on every request. A record that was stored under an old root secret is
 // found, too.

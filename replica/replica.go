@@ -3,7 +3,7 @@
 // client's HTTP request to the one that has it, and the reply back.
 //
 // Path through the files: replica.go is this process among the replicas, with its id and the lease by which others
-// find it; forward.go forwards a request; keys.go makes the listener reachable for replicas alone; config.go is the
+// find it; members.go counts the processes that share a store; forward.go forwards a request; keys.go makes the listener reachable for replicas alone; config.go is the
 // configuration.
 //
 // Invariants: nobody without the root secret can make a connection to the listener, or be taken for a replica by
