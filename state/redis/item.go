@@ -92,7 +92,6 @@ func (d *Driver) PutIf(ctx context.Context, cond state.Condition, items []state.
 const (
 	argCheckFence = 9
 	argCondKind   = 10
-	argItems      = 13
 )
 
 // newPuts makes a command for each group.
