@@ -30,7 +30,7 @@ func TestTopology(t *testing.T) {
 		}
 		t.Cleanup(func() { _ = d.Close() })
 		// A node of a Cluster learns from the others which replicas there are.
-		wait.For(t, "the topology", func() bool {
+		wait.For(t, "the topology of "+string(c.mode), func() bool {
 			got := d.topology.Load()
 			return len(got.primaries) == c.primaries && !slices.ContainsFunc(got.primaries, func(p primary) bool { return p.required() != c.replicas })
 		})

@@ -191,7 +191,8 @@ func parseClusterNodes(text, host string) (*topology, error) {
 	t := &topology{slots: slices.Repeat([]uint16{noPrimary}, slotCount)}
 	byID, replicasOf := map[string]int{}, map[string][]string{}
 	lost := 0 // primaries without slots: as a rule another has taken them over, and they are about to be its replicas
-	for line := range strings.Lines(text) {
+	// The client leaves the format of a RESP3 verbatim string in front, where it would change the first node's id.
+	for line := range strings.Lines(strings.TrimPrefix(text, "txt:")) {
 		f := strings.Fields(line)
 		if len(f) < 8 {
 			continue

@@ -17,14 +17,14 @@ e 127.0.0.1:5@15 slave,fail c 0 0 3 disconnected
 		lines string
 		want  int
 	}{
-		"as it began":       {"a 127.0.0.1:1@11 myself,master - 0 0 1 connected 0-5460\nf 127.0.0.1:6@16 slave a 0 0 1 connected\n", 1},
-		"a replica failed":  {"a 127.0.0.1:1@11 myself,master - 0 0 1 connected 0-5460\nf 127.0.0.1:6@16 slave,fail a 0 0 1 connected\n", 1},
-		"replaced":          {"a 127.0.0.1:1@11 master,fail - 0 0 1 disconnected\nf 127.0.0.1:6@16 myself,master - 0 0 4 connected 0-5460\n", 1},
-		"back, without job": {"a 127.0.0.1:1@11 master - 0 0 1 connected\nf 127.0.0.1:6@16 myself,master - 0 0 4 connected 0-5460\n", 1},
-		"back as a replica": {"a 127.0.0.1:1@11 slave f 0 0 4 connected\nf 127.0.0.1:6@16 myself,master - 0 0 4 connected 0-5460\n", 1},
-		"a node to be":      {"a 127.0.0.1:1@11 myself,master - 0 0 1 connected 0-5460\nf 127.0.0.1:6@16 slave a 0 0 1 connected\ng 127.0.0.1:7@17 master - 0 0 0 connected\n", 1},
+		"as it began":          {"a 127.0.0.1:1@11 myself,master - 0 0 1 connected 0-5460\nf 127.0.0.1:6@16 slave a 0 0 1 connected\n", 1},
+		"a replica failed":     {"a 127.0.0.1:1@11 myself,master - 0 0 1 connected 0-5460\nf 127.0.0.1:6@16 slave,fail a 0 0 1 connected\n", 1},
+		"replaced":             {"a 127.0.0.1:1@11 master,fail - 0 0 1 disconnected\nf 127.0.0.1:6@16 myself,master - 0 0 4 connected 0-5460\n", 1},
+		"back, no replica yet": {"a 127.0.0.1:1@11 master - 0 0 1 connected\nf 127.0.0.1:6@16 myself,master - 0 0 4 connected 0-5460\n", 1},
+		"back as a replica":    {"a 127.0.0.1:1@11 slave f 0 0 4 connected\nf 127.0.0.1:6@16 myself,master - 0 0 4 connected 0-5460\n", 1},
+		"a node to be":         {"a 127.0.0.1:1@11 myself,master - 0 0 1 connected 0-5460\nf 127.0.0.1:6@16 slave a 0 0 1 connected\ng 127.0.0.1:7@17 master - 0 0 0 connected\n", 1},
 	} {
-		topology, err := parseClusterNodes(tt.lines+others, "127.0.0.1:1")
+		topology, err := parseClusterNodes("txt:"+tt.lines+others, "127.0.0.1:1") // as the client returns it
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
