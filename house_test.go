@@ -30,7 +30,7 @@ var layers = [][]string{
 	0:  {"internal/testkit/cputime", "internal/testkit/wait", "clients", "fault", "jsonscan", "internal/unit", "internal/secret", "prune/relevance", "internal/textedit"},
 	1:  {"internal/child", "internal/egress", "internal/retryafter", "internal/seal", "internal/gencache", "internal/membudget", "internal/linesearch", "internal/glob", "internal/rawjson", "internal/recovertool", "internal/varint", "internal/testkit/edittest", "internal/jsonedit", "internal/tomledit", "internal/yamledit", "pins", "prune/code", "prune/logs", "prune/docs", "state"},
 	2:  {"rpc", "redact", "keyring", "audit", "internal/frame", "internal/sse", "internal/readbody", "prune", "setup/clientfile", "launch", "llm/prices"},
-	3:  {"changes", "mcp", "reduce", "llm", "state/memory", "state/sqlite", "state/redis", "state/statetest", "oauth", "auth"},
+	3:  {"changes", "mcp", "reduce", "llm", "state/memory", "state/sqlite", "state/redis", "state/s3", "state/statetest", "oauth", "auth"},
 	4:  {"recall", "history", "llm/openai", "llm/anthropic", "llm/gemini", "rerank", "access", "limit", "budget", "meter", "upstream/wire", "daemon", "internal/testkit/stubreducer"},
 	5:  {"gate", "upstream", "llm/openaichat", "llm/responses", "chat/readback", "chat/masking"},
 	6:  {"front", "hub/catalog", "llm/wires"},
@@ -41,7 +41,7 @@ var layers = [][]string{
 	11: {"app", "setup"},
 	12: {"cmd/ctxgate", "internal/testkit/fakeprovider", "internal/testkit/recordings", "internal/testkit/mcpwire"},
 	13: {"internal/testkit/trajectories", "internal/testkit/process", "internal/testkit/mcpclient", "internal/testkit/redisserver", "internal/testkit/faultproxy", "internal/testkit/syncdisk"},
-	14: {"internal/testkit/gateway", "internal/testkit/mcpserver", "internal/testkit/agents", "internal/testkit/toolcalls"},
+	14: {"internal/testkit/gateway", "internal/testkit/s3server", "internal/testkit/mcpserver", "internal/testkit/agents", "internal/testkit/toolcalls"},
 	15: {"tools/docgen", "tools/chartcheck", "tools/bench", "tools/syntaxcheck", "tools/stylefigures", "tools/cachecost", "tools/scalesim", "tools/release", "tools/crosscheck", "tools/seededfaults", "chat/readback/sdktest", "e2e", "e2e/peers", "e2e/chaos", "e2e/agents", "e2e/release"},
 }
 

@@ -34,7 +34,7 @@ func (s *Storage) loadPins(ctx context.Context, server string) ([]byte, error) {
 
 // savePins stores what was approved. It is not evicted: what is seen after that would be approved as new.
 func (s *Storage) savePins(ctx context.Context, server string, record []byte) error {
-	item := state.Item{Key: pinsPrefix + server, Group: pinsPrefix + server, Value: record, Pinned: true}
+	item := state.Item{Key: pinsPrefix + server, Group: pinsPrefix + server, Value: record, Pinned: true, Archived: true}
 	return s.Store.WithTTL(pinsTTL).Put(ctx, item)
 }
 

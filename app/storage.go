@@ -23,6 +23,7 @@ import (
 	"github.com/ctxgate/ctxgate/state"
 	"github.com/ctxgate/ctxgate/state/memory"
 	"github.com/ctxgate/ctxgate/state/redis"
+	"github.com/ctxgate/ctxgate/state/s3"
 	"github.com/ctxgate/ctxgate/state/sqlite"
 )
 
@@ -123,7 +124,36 @@ func canHaveTenants(c auth.Config) bool {
 // defaultTenantShare is state.tenant_share where callers can belong to several tenants.
 const defaultTenantShare = 0.25
 
+// openDriver opens the configured driver, and over it the bucket of the originals if there is one.
 func openDriver(ctx context.Context, cfg config.Config) (state.Driver, error) {
+	driver, err := openIndex(ctx, cfg)
+	if err != nil || !cfg.State.Blobs.IsSet() {
+		return driver, err
+	}
+	withBucket, err := s3.Open(driver, blobOptions(cfg))
+	if err != nil {
+		return nil, errors.Join(err, driver.Close())
+	}
+	return withBucket, nil
+}
+
+// blobOptions are those of the bucket of the originals.
+func blobOptions(cfg config.Config) s3.Options {
+	return s3.Options{Config: cfg.State.Blobs, CacheDir: cmp.Or(cfg.State.Blobs.CacheDir, filepath.Join(cfg.DataDir, "blob-cache"))}
+}
+
+// RebuildIndex makes the pointers to all originals in the bucket again.
+func RebuildIndex(ctx context.Context, cfg config.Config) (rebuilt s3.Rebuilt, err error) {
+	driver, err := openIndex(ctx, cfg)
+	if err != nil {
+		return rebuilt, err
+	}
+	defer func() { err = errors.Join(err, driver.Close()) }()
+	return s3.Rebuild(ctx, driver, blobOptions(cfg))
+}
+
+// openIndex opens the configured driver.
+func openIndex(ctx context.Context, cfg config.Config) (state.Driver, error) {
 	switch cfg.State.Driver {
 	case "memory":
 		return memory.New(), nil

@@ -64,6 +64,7 @@ func loadParsed(file *File, problems Problems, env Env, used []string) (Loaded, 
 	fromEnv, warnings := ApplyEnv(&out.Config, env, append(used, "CTXGATE_CONFIG")...)
 	problems = append(problems, fromEnv...)
 	warnings = append(warnings, out.applyPrunerEnv(env)...)
+	out.State.Blobs.ApplyEnv(env.Lookup)
 	for _, w := range warnings {
 		out.Warnings = append(out.Warnings, w.String())
 	}

@@ -10,7 +10,7 @@ import (
 )
 
 // expandPaths replaces ~ and $HOME where a file names paths, and makes relative paths relative to the file: data_dir,
-// state.path, audit.path, pins.file, the files of secrets, and the cwd and command of servers. In arguments and variables of servers it replaces
+// state.path, state.blobs.cache_dir, audit.path, pins.file, the files of secrets, and the cwd and command of servers. In arguments and variables of servers it replaces
 // only ~ and $HOME, and only where they start a path. What variables of the environment set is left as it is: a shell has
 // expanded it.
 func (l *Loaded) expandPaths(env Env) {
@@ -34,6 +34,7 @@ func (l *Loaded) expandPaths(env Env) {
 	}
 	l.DataDir = move(l.DataDir)
 	l.State.Path = move(l.State.Path)
+	l.State.Blobs.CacheDir = move(l.State.Blobs.CacheDir)
 	if l.Audit.IsFile() {
 		l.Audit.Path = move(l.Audit.Path)
 	}

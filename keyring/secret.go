@@ -69,7 +69,7 @@ func (t *Tenant) SecretForStoring(ctx context.Context) (*Secret, error) {
 		_, _ = rand.Read(random) // never fails
 		wrapped := t.wrap(random, uint64(time.Now().UnixMilli()))
 		// A stored value that cannot be decrypted is replaced: nothing can be read with it.
-		item := state.Item{Key: t.storeKey(), Group: t.storeKey(), Value: wrapped, Pinned: true}
+		item := state.Item{Key: t.storeKey(), Group: t.storeKey(), Value: wrapped, Pinned: true, Archived: true}
 		if _, err := t.leased().PutIf(ctx, state.Condition{Group: t.storeKey(), Key: t.storeKey(), Value: stored}, item); err != nil {
 			return nil, err
 		}

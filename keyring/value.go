@@ -37,7 +37,7 @@ func (k *Keyring) PutValue(ctx context.Context, tenant string, v Value) error {
 	if err != nil {
 		return err
 	}
-	return s.Put(ctx, k.store, state.Item{Key: key, Group: key, Value: c.Seal(v.Data, []byte(key)), Pinned: true})
+	return s.Put(ctx, k.store, state.Item{Key: key, Group: key, Value: c.Seal(v.Data, []byte(key)), Pinned: true, Archived: true})
 }
 
 // GetValue returns a value of a tenant, or an error of kind UnknownHandle if there is none that can be read.

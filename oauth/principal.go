@@ -81,7 +81,7 @@ func sealedGrants(store *state.Store, sealer *seal.Sealer) Grants {
 		},
 		Put: func(ctx context.Context, tenant, name string, value []byte) error {
 			k := key(tenant, name)
-			return store.Put(ctx, state.Item{Key: k, Group: k, Value: []byte(sealer.Seal(value)), Pinned: true})
+			return store.Put(ctx, state.Item{Key: k, Group: k, Value: []byte(sealer.Seal(value)), Pinned: true, Archived: true})
 		},
 		Touch: func(ctx context.Context, tenant, name string) (bool, error) {
 			return store.Touch(ctx, key(tenant, name))

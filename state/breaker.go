@@ -91,13 +91,13 @@ func (s *shared) probeRead(ctx context.Context) error {
 	return err
 }
 
-// probeWrite puts tiny items that expire at once.
+// probeWrite puts tiny items that expire at once, one of them where large values are stored.
 func (s *shared) probeWrite(ctx context.Context) error {
 	now := s.now().Truncate(time.Millisecond)
 	items := make([]Item, probeCount)
 	for i := range items {
 		name := fmt.Sprint("probe ", i)
-		items[i] = Item{Key: name, Group: name}
+		items[i] = Item{Key: name, Group: name, Blob: i == 0}
 	}
 	return s.driver.Put(ctx, items, Lease{LastUsed: now, Expires: now.Add(time.Second)})
 }

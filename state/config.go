@@ -56,6 +56,9 @@ type Config struct {
 	// How long one operation of the store may take before the text is sent uncut; a duration. Default 2s.
 	// Must be positive.
 	Timeout unit.Duration `key:"timeout"`
+
+	// Originals in a bucket, apart from what is small. Absent: they are in the driver above.
+	Blobs Blobs `key:"blobs"`
 }
 
 // Default is the configuration of an empty file.
@@ -67,6 +70,7 @@ func Default() Config {
 		MaxBytes:   1 << 30,
 		Spare:      unit.Duration(time.Hour),
 		Timeout:    unit.Duration(2 * time.Second),
+		Blobs:      Blobs{CacheBytes: 1 << 30},
 	}
 }
 
@@ -94,6 +98,9 @@ func (c Config) Validate() []error {
 	}
 	if c.Timeout <= 0 {
 		problems = append(problems, errors.New("timeout: must be positive"))
+	}
+	for _, problem := range c.Blobs.Validate() {
+		problems = append(problems, fmt.Errorf("blobs.%w", problem))
 	}
 	return problems
 }

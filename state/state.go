@@ -59,8 +59,13 @@ type Item struct {
 	// item's group is stored, and the put fails with [ErrConflict].
 	Over *Expected
 
-	// Blob says that the value is large and need not be with the small ones: a driver may store it apart.
+	// Blob says that the value is large and need not be with the small ones: a driver may store it apart, and count towards
+	// the totals only what it stores in its place. Whoever puts into a group with blobs puts a blob, too.
 	Blob bool
+
+	// Archived says that the value, which is small and changes rarely, must be there after a driver that stores blobs apart
+	// has lost everything else: without it they could not be read.
+	Archived bool
 }
 
 // Expected is a value that must be there or, if Value is nil, none.
@@ -211,6 +216,12 @@ type Driver interface {
 type Sweeper interface {
 	// Sweep removes groups. What was removed before an error stays removed.
 	Sweep(ctx context.Context, sweep SweepRequest) (SweepResult, error)
+}
+
+// GroupLister is a driver that finds the keys of a group without looking at others.
+type GroupLister interface {
+	// GroupKeys returns the keys of a group, none if it is absent or expired.
+	GroupKeys(ctx context.Context, group string, now time.Time) ([]string, error)
 }
 
 var (

@@ -128,7 +128,7 @@ Exit codes: 0 success; 1 an error, described on stderr; 2 wrong command line;
 	cmd.Version = version() // makes --version work
 	cmd.SetVersionTemplate(versionLine())
 	cmd.AddCommand(serveCommand(), stdioCommand(), stopCommand(), logsCommand(), prunerCommand(), pruneCommand(), checkCommand(), recoverCommand(), statusCommand(), auditCommand(), tenantCommand(), versionCommand())
-	cmd.AddCommand(pinCommand(), healthcheckCommand())
+	cmd.AddCommand(pinCommand(), healthcheckCommand(), stateCommand())
 	cmd.AddCommand(runAgentCommand(), initCommand(), addCommand(), removeCommand())
 	for _, c := range append(cmd.Commands(), cmd) {
 		c.Args = withUsageExit(c.Args)

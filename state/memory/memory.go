@@ -9,6 +9,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -133,6 +134,20 @@ func (d *Driver) List(ctx context.Context, req state.ListRequest) ([]state.Entry
 	}
 	slices.SortFunc(entries, func(a, b state.Entry) int { return strings.Compare(a.Key, b.Key) })
 	return entries[:min(req.Limit, len(entries))], nil
+}
+
+// GroupKeys implements [state.GroupLister].
+func (d *Driver) GroupKeys(ctx context.Context, name string, now time.Time) ([]string, error) {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	if err := d.checkOpen(ctx); err != nil {
+		return nil, err
+	}
+	g, ok := d.groups[name]
+	if !ok || !g.isLive(now) {
+		return nil, nil
+	}
+	return slices.Sorted(maps.Keys(g.keys)), nil
 }
 
 // Touch implements [state.Driver].

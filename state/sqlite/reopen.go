@@ -98,6 +98,15 @@ func (f *ReopeningDriver) List(ctx context.Context, req state.ListRequest) ([]st
 	return d.List(ctx, req)
 }
 
+// GroupKeys implements [state.GroupLister].
+func (f *ReopeningDriver) GroupKeys(ctx context.Context, group string, now time.Time) ([]string, error) {
+	d, err := f.currentDriver(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return d.GroupKeys(ctx, group, now)
+}
+
 // Touch implements [state.Driver].
 func (f *ReopeningDriver) Touch(ctx context.Context, group string, lease state.Lease) (bool, error) {
 	d, err := f.currentDriver(ctx)

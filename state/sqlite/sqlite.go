@@ -120,6 +120,28 @@ func (d *Driver) List(ctx context.Context, req state.ListRequest) ([]state.Entry
 	return entries, classify(rows.Err())
 }
 
+// GroupKeys implements [state.GroupLister].
+func (d *Driver) GroupKeys(ctx context.Context, group string, now time.Time) ([]string, error) {
+	if err := d.checkOpen(ctx); err != nil {
+		return nil, err
+	}
+	const query = `SELECT key FROM grp JOIN item ON item.grp = grp.id WHERE name = ? AND expires > ? ORDER BY key`
+	rows, err := d.readDB.QueryContext(ctx, query, []byte(group), now.UnixMilli())
+	if err != nil {
+		return nil, classify(err)
+	}
+	defer rows.Close()
+	var keys []string
+	for rows.Next() {
+		var key []byte
+		if err := rows.Scan(&key); err != nil {
+			return nil, classify(err)
+		}
+		keys = append(keys, string(key))
+	}
+	return keys, classify(rows.Err())
+}
+
 // prefixRange is the condition that a column begins with prefix, and its arguments.
 func prefixRange(column, prefix string) (where string, args []any) {
 	where, args = column+` >= ?`, []any{[]byte(prefix)}

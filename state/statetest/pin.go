@@ -28,7 +28,7 @@ func sweepSparesPinned(d *driver) {
 func pinnedTotals(d *driver) {
 	is := func(bytes, pinned int64) {
 		d.Helper()
-		if got, err := d.Stat(d.ctx); err != nil || got.Bytes != bytes || got.Pinned != pinned {
+		if got, err := d.Stat(d.ctx); err != nil || !d.sameBytes(got.Bytes, bytes) || !d.sameBytes(got.Pinned, pinned) {
 			d.Fatalf("Stat = %+v, %v; want %d bytes and %d pinned", got, err, bytes, pinned)
 		}
 	}

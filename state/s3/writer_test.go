@@ -1,0 +1,5 @@
+package s3
+
+const writerArg = "writer"
+
+func runWriter([]string) int { return 0 }
