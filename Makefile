@@ -9,7 +9,7 @@ FUZZTIME ?= 10s
 SEEDED := $(addprefix ./,$(wildcard auth gate access redact))
 PRUNEBENCH ?= ../shared/prunebench
 
-.PHONY: chart foreign-ids help check test test-ci race nightly first-run seeded-faults fuzz fuzz-ci fuzz-long e2e peers agents agents-ci agents-record agents-install agents-install-ci conformance chaos chaos-short bench bench-model bench-growing scalesim engine-costs engine-costs-short cachecost cachecost-short prunebench syntaxcheck docs build cross snapshot snapshot-all reproducible goreleaser lint style vuln drift cover
+.PHONY: chart foreign-ids help check test test-ci race nightly first-run seeded-faults fuzz fuzz-ci fuzz-long e2e peers agents agents-ci agents-record agents-install agents-install-ci conformance chaos chaos-short failovers bench bench-model bench-growing scalesim engine-costs engine-costs-short cachecost cachecost-short prunebench syntaxcheck docs build cross snapshot snapshot-all reproducible goreleaser lint style vuln drift cover
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-15s %s\n", $$1, $$2}'
@@ -25,7 +25,7 @@ test-ci: ## the unit tests as CI runs them: with the race detector where there a
 race: ## all unit tests five times, with the race detector and in random order (half an hour)
 	CGO_ENABLED=1 go test -race -count=5 -shuffle=on -timeout 60m $$(go list ./... | grep -v /e2e)
 
-nightly: race e2e first-run conformance chaos bench-model cachecost prunebench goreleaser reproducible seeded-faults foreign-ids fuzz-long ## everything in its long form (hours; after make peers)
+nightly: race e2e first-run conformance chaos failovers bench-model cachecost prunebench goreleaser reproducible seeded-faults foreign-ids fuzz-long ## everything in its long form (hours; after make peers)
 
 fuzz: ## every fuzz target, ten seconds each (FUZZTIME=…)
 	bash .ci/fuzz $(FUZZTIME)
@@ -96,6 +96,9 @@ chaos-short: ## the chaos tests, short form
 
 chart: ## lint and render the Helm chart, and decode the result into Kubernetes' types
 	bash .ci/chart
+
+failovers: ## failovers of Redis under load, and power cuts: no text whose id was shown is lost (half an hour)
+	CTXGATE_FAILOVERS=full go test -count=1 -timeout 120m -run TestR12 -v ./e2e/chaos/ | grep -vE '^(=== |    --- PASS|        --- PASS)'
 
 bench: ## masking compared with copy, encoding/json and jsontext, pruning with grep, the LLM endpoint with a bare proxy and nginx, as ratios
 	go run ./tools/bench

@@ -10,7 +10,8 @@
 // oracleselftest_test.go test the suite itself: the servers with a plain client, the oracle with a proxy that
 // loses, swaps and repeats replies. The r…_test.go files are the scenarios, named for the ids of the
 // reliability plan; flood_test.go (with floodserver_test.go) and store_test.go test the memory budget and the
-// store.
+// store. keeping_test.go is the load of r11_outage_test.go, r12_failover_test.go and r12_power_test.go, which break a Redis
+// store; CTXGATE_FAILOVERS=full runs R12 in full.
 //
 // Every scenario requires that no call is lost and no reply corrupt. Errors are allowed only where the
 // scenario says so, and must be well formed. The short form is the default; CTXGATE_CHAOS=full runs the full

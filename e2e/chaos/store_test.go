@@ -259,11 +259,21 @@ func TestStoreEmptiedUnderGateway(t *testing.T) {
 // recoverText reads an original at the MCP endpoint.
 func (g *testGateway) recoverText(t *testing.T, client *http.Client, id string) string {
 	t.Helper()
-	body := fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"recover_text","arguments":{"prune_id":%q},`+
-		`"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"t","version":"1"},"io.modelcontextprotocol/clientCapabilities":{}}}}`, id)
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, g.URL+"/mcp", strings.NewReader(body))
+	text, err := g.recoverByID(client, id)
 	if err != nil {
 		t.Fatal(err)
+	}
+	return text
+}
+
+func (g *testGateway) recoverByID(client *http.Client, id string) (string, error) {
+	body := fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"recover_text","arguments":{"prune_id":%q},`+
+		`"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"t","version":"1"},"io.modelcontextprotocol/clientCapabilities":{}}}}`, id)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, g.URL+"/mcp", strings.NewReader(body))
+	if err != nil {
+		return "", err
 	}
 	for k, v := range map[string]string{
 		"Content-Type": "application/json", "Accept": "application/json, text/event-stream",
@@ -273,7 +283,7 @@ func (g *testGateway) recoverText(t *testing.T, client *http.Client, id string) 
 	}
 	resp, err := client.Do(req)
 	if err != nil {
-		t.Fatal(err)
+		return "", err
 	}
 	defer resp.Body.Close()
 	var reply struct {
@@ -281,7 +291,7 @@ func (g *testGateway) recoverText(t *testing.T, client *http.Client, id string) 
 	}
 	raw, _ := io.ReadAll(resp.Body)
 	if err := json.Unmarshal(raw, &reply); err != nil || len(reply.Result.Content) != 1 {
-		t.Fatalf("%d %.300s: %v", resp.StatusCode, raw, err)
+		return "", fmt.Errorf("%d %.300s: %w", resp.StatusCode, raw, err)
 	}
-	return reply.Result.Content[0].Text
+	return reply.Result.Content[0].Text, nil
 }
