@@ -107,7 +107,8 @@ type Options struct {
 	Stdout      io.Writer     // for audit.path = "-"; nil where this process uses its stdout for something else
 	LogWriter   io.Writer     // the log's destination after a reload that changes logging; nil: the log never changes
 
-	readOnlyPins bool // what is seen of servers for the first time is not approved
+	storeTimeout time.Duration // of counting a call; 0 is the limiter's own
+	readOnlyPins bool          // what is seen of servers for the first time is not approved
 }
 
 // New builds everything from a configuration whose secrets are resolved. The addresses are open when it

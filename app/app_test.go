@@ -56,8 +56,13 @@ type running struct {
 
 func start(t *testing.T, cfg config.Config) *running {
 	t.Helper()
+	return startWith(t, cfg, Options{Version: "test"})
+}
+
+func startWith(t *testing.T, cfg config.Config, opts Options) *running {
+	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
-	a, err := New(ctx, cfg, Options{Version: "test"})
+	a, err := New(ctx, cfg, opts)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,7 +25,7 @@ func (a *App) shareLimits(ctx context.Context) {
 	}
 	members := replica.Join(ctx, a.storage.Shared)
 	a.onRelease(func() error { members.Close(); return nil })
-	a.limiter.Share(limit.Shared{Counters: a.storage.Shared, Replicas: members.Count, OnChange: func(err error) {
+	a.limiter.Share(limit.Shared{Counters: a.storage.Shared, Replicas: members.Count, Timeout: a.opts.storeTimeout, OnChange: func(err error) {
 		if err != nil {
 			slog.Warn("the store does not count calls: each replica has an equal share of every rate until it does", "replicas", members.Count(), "error", err)
 			return

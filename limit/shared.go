@@ -1,6 +1,7 @@
 package limit
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
@@ -32,6 +33,9 @@ type Shared struct {
 	// Replicas is how many there are now, this one included. While the store does not answer, each has an equal share of
 	// every rate.
 	Replicas func() int
+
+	// Timeout is how long a call waits for the store. Default 50 ms.
+	Timeout time.Duration
 
 	// OnChange is told when the store stops answering, with the error, and when it answers again, with nil. It must not
 	// block. It may be nil.
@@ -65,6 +69,7 @@ type grant struct {
 func (l *Limiter) Share(s Shared) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	s.Timeout = cmp.Or(s.Timeout, storeBudget)
 	l.store = &rateStore{Shared: s}
 }
 
@@ -120,9 +125,9 @@ func (l *Limiter) probeStore(rates []state.Rate) {
 	}
 }
 
-// askStore needs no context of a caller: it takes at most storeBudget, and what it takes has to be counted.
+// askStore needs no context of a caller: it takes at most Timeout, and what it takes has to be counted.
 func (l *Limiter) askStore(rates []state.Rate) (state.Taken, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), storeBudget)
+	ctx, cancel := context.WithTimeout(context.Background(), l.store.Timeout)
 	defer cancel()
 	return l.store.Counters.Take(ctx, rates)
 }
