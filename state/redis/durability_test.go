@@ -258,7 +258,7 @@ func TestQueueIsBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	value := strings.Repeat("x", 4<<20)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	errs := make(chan error)
 	for n := range 40 {
@@ -274,6 +274,7 @@ func TestQueueIsBounded(t *testing.T) {
 	if n := len(w.queue); n > maxQueuedBytes/len(value) {
 		t.Errorf("%d writes of 4 MiB are in the queue", n)
 	}
+	cancel()
 	for range 40 {
 		if err := <-errs; err == nil {
 			t.Error("a paused server acknowledged a write")

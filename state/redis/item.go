@@ -2,9 +2,11 @@ package redis
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -62,7 +64,7 @@ func (d *Driver) PutIf(ctx context.Context, cond state.Condition, items []state.
 	var own, others []*command // in the group of the condition, and not
 	for _, c := range d.newPuts(items, lease) {
 		if c.group == cond.Group {
-			c.setCondition(cond)
+			copy(c.args[argCondition:], conditionArgs(cond.Key, cond.Value))
 			own = append(own, c)
 		} else {
 			c.args[argCheckFence] = "1"
@@ -91,13 +93,15 @@ func (d *Driver) PutIf(ctx context.Context, cond state.Condition, items []state.
 // The places of some arguments of lua/put.lua.
 const (
 	argCheckFence = 9
-	argCondKind   = 10
+	argCondition  = 10
+	argOvers      = 13
 )
 
 // newPuts makes a command for each group.
 func (d *Driver) newPuts(items []state.Item, lease state.Lease) []*command {
 	var commands []*command
 	byGroup := map[string]*command{}
+	overs := map[*command][]string{}
 	for _, item := range items {
 		c := byGroup[item.Group]
 		if c == nil {
@@ -106,7 +110,7 @@ func (d *Driver) newPuts(items []state.Item, lease state.Lease) []*command {
 			c = &command{
 				partition: p, script: putScript, group: item.Group, token: token,
 				keys: []string{base + "g:" + item.Group, base + "t", base + "x", base + "o", base + "l:" + item.Owner},
-				args: []string{base, item.Group, millis(lease.LastUsed), millis(lease.Expires), keepMillis(lease), item.Owner, "0", fenceText(item.Fence), token, "0", "0", "", ""},
+				args: []string{base, item.Group, millis(lease.LastUsed), millis(lease.Expires), keepMillis(lease), item.Owner, "0", fenceText(item.Fence), token, "0", "0", "", "", "0"},
 			}
 			byGroup[item.Group] = c
 			commands = append(commands, c)
@@ -119,16 +123,24 @@ func (d *Driver) newPuts(items []state.Item, lease state.Lease) []*command {
 			c.args[7] = f
 		}
 		c.args = append(c.args, item.Key, rueidis.BinaryString(item.Value))
+		if item.Over != nil {
+			overs[c] = append(overs[c], conditionArgs(item.Key, item.Over.Value)...)
+		}
+	}
+	for c, over := range overs {
+		c.args[argOvers] = strconv.Itoa(len(over) / 3)
+		c.args = slices.Insert(c.args, argOvers+1, over...)
 	}
 	return commands
 }
 
-func (c *command) setCondition(cond state.Condition) {
+// conditionArgs are a condition of lua/put.lua: that a key has a value or, for nil, that there is none.
+func conditionArgs(key string, value []byte) []string {
 	kind := "2"
-	if cond.Value == nil {
+	if value == nil {
 		kind = "1"
 	}
-	copy(c.args[argCondKind:], []string{kind, cond.Key, rueidis.BinaryString(cond.Value)})
+	return []string{kind, key, rueidis.BinaryString(value)}
 }
 
 func millis(t time.Time) string { return strconv.FormatInt(t.UnixMilli(), 10) }
@@ -147,7 +159,7 @@ func (d *Driver) putGroups(ctx context.Context, commands []*command) (bool, erro
 	}
 	started := time.Now()
 	err := d.write(ctx, commands)
-	stored := true
+	stored, conflict := true, error(nil)
 	for _, c := range commands {
 		var reply []rueidis.RedisMessage
 		if err == nil {
@@ -157,12 +169,17 @@ func (d *Driver) putGroups(ctx context.Context, commands []*command) (bool, erro
 			d.totals.forgetPartition(c.partition)
 			continue
 		}
-		if n, _ := reply[0].AsInt64(); n == 0 {
+		switch n, _ := reply[0].AsInt64(); n {
+		case 0:
 			stored = false
+			continue
+		case 2:
+			conflict = state.ErrConflict
 			continue
 		}
 		d.totals.notePut(c.partition, c.args[5], started, reply[1:])
 	}
+	err = cmp.Or(err, conflict)
 	return stored && err == nil, err
 }
 

@@ -1,14 +1,20 @@
 -- ARGV: base, group, seen, expires, milliseconds to keep, owner, pinned, fence, token, whether the fence counts,
--- condition (0 none, 1 absent, 2 equal), its key, its value, then keys and values.
+-- condition (0 none, 1 absent, 2 equal), its key, its value, how many conditions of items follow, these in the same form, then
+-- keys and values. Returns 0 if the condition does not hold or the fence is too small, 2 if a condition of an item does not.
 local group, now = ARGV[2], tonumber(ARGV[3])
 local key = base .. 'g:' .. group
 local m = load(group)
 local isLive = m and m.expires > now
-if ARGV[11] ~= '0' then
-  local value = isLive and redis.call('HGET', key, 'k' .. ARGV[12])
-  if ARGV[11] == '1' and value or ARGV[11] == '2' and value ~= ARGV[13] then return {0} end
+local function holds(kind, name, want)
+  local value = kind ~= '0' and isLive and redis.call('HGET', key, 'k' .. name)
+  return kind == '0' or kind == '1' and not value or kind == '2' and value == want
 end
+if not holds(ARGV[11], ARGV[12], ARGV[13]) then return {0} end
 if ARGV[10] == '1' and isLive and m.fence > ARGV[8] then return {0} end
+local first = 15 + 3 * tonumber(ARGV[14])
+for i = 15, first - 1, 3 do
+  if not holds(ARGV[i], ARGV[i + 1], ARGV[i + 2]) then return {2} end
+end
 local version = redis.call('HINCRBY', totals, 'v', 1)
 local oldOwner = m and m.owner or ARGV[6]
 if m and not isLive then
@@ -24,7 +30,7 @@ end
 m.seen, m.expires = math.max(m.seen, now), math.max(m.expires, tonumber(ARGV[4]))
 m.pinned, m.owner = m.pinned or ARGV[7] == '1', ARGV[6]
 if ARGV[8] > m.fence then m.fence = ARGV[8] end
-for i = 14, #ARGV, 2 do
+for i = first, #ARGV, 2 do
   local field = 'k' .. ARGV[i]
   local old = redis.call('HSTRLEN', key, field)
   if redis.call('HSET', key, field, ARGV[i + 1]) == 1 then
