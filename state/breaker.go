@@ -17,7 +17,7 @@ const (
 
 	slowRead  = 50 * time.Millisecond // a quick read that takes longer is slow
 	slowReads = 8                     // so many in a row open the breaker,
-	slowFor   = probeEvery            // if none was quick for so long
+	slowFor   = time.Second           // if none was quick for so long: a disk that syncs delays all of them for a moment
 )
 
 // breaker is a circuit breaker: while it is open, the driver is not called and callers get [errBreakerOpen] at once,

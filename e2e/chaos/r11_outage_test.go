@@ -47,7 +47,7 @@ type outageTest struct {
 // breaker is open calls are as fast as before. At the end the gateways need no more memory.
 func TestR11StoreOutages(t *testing.T) {
 	runsTogether(t)
-	rounds, length := shortOrFull(1, 20), time.Duration(shortOrFull(1500, 2500))*time.Millisecond
+	rounds, length := shortOrFull(1, 20), time.Duration(shortOrFull(2000, 3000))*time.Millisecond
 	s := redisserver.Start(t, redisserver.Single, redisserver.Options{})
 	proxy := faultproxy.Start(t, s.Nodes[0].Address())
 	k := startKeeping(t, fmt.Sprintf("driver = \"redis\"\nurl = \"redis://%s\"", proxy.Address()), keepingRate(), keepingRate())
@@ -106,8 +106,8 @@ func (o *outageTest) runOutage(t *testing.T, out *outage, length time.Duration) 
 	}
 	time.Sleep(time.Until(start.Add(length)))
 	over := time.Now()
-	// In the first second the breaker has to notice.
-	o.during[out.name] = append(o.during[out.name], o.tookBetween(start.Add(time.Second), over)...)
+	// First the breaker has to notice.
+	o.during[out.name] = append(o.during[out.name], o.tookBetween(start.Add(1500*time.Millisecond), over)...)
 	if err := out.end(o); err != nil {
 		t.Fatal(err)
 	}
