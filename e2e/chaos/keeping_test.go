@@ -110,7 +110,7 @@ func (k *keeping) startReplica(t *testing.T) *testGateway {
 	if err := os.WriteFile(secret, []byte("0123456789abcdef0123456789abcdef"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s.topLevel = fmt.Sprintf("rate_limit_per_minute = 0\nsecret = %q", "file:"+secret)
+	s.topLevel = fmt.Sprintf("rate_limit_per_minute = 0\nhealthcheck_interval = \"0s\" # this test process may be slow\nsecret = %q", "file:"+secret)
 	s.servers = []server{{id: "up", extraTOML: fmt.Sprintf("rpc = %q", k.upstream)}}
 	return s.start(t)
 }

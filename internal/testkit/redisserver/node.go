@@ -14,8 +14,8 @@ import (
 	"github.com/ctxgate/ctxgate/internal/testkit/wait"
 )
 
-// startLimit is how long a node may take to start, or a deployment to become healthy.
-const startLimit = 60 * time.Second
+// startLimit is how long a node may take to start.
+const startLimit = 2 * time.Minute
 
 // Node is one server of a deployment. Its address and its data stay the same when it is killed and restarted.
 type Node struct {

@@ -5,11 +5,15 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/ctxgate/ctxgate/internal/testkit/wait"
 )
 
 const slots = 16384
+
+// healthLimit is long: replicas may have to copy all data again, on a busy machine.
+const healthLimit = 5 * time.Minute
 
 // joinCluster makes a Cluster of the nodes: the first half are primaries, the others their replicas.
 func (s *Server) joinCluster() error {
@@ -156,7 +160,7 @@ func (s *Server) Rejoin(n *Node) error {
 // WaitHealthy waits until all nodes run, agree on who is primary, and every replica is connected to its primary.
 func (s *Server) WaitHealthy() error {
 	var problem error
-	err := wait.Until(startLimit, "redis did not become healthy", func() (bool, error) {
+	err := wait.Until(healthLimit, "redis did not become healthy", func() (bool, error) {
 		problem = s.check()
 		return problem == nil, nil
 	})
