@@ -2,7 +2,7 @@
 // to stop, and reloads the configuration. Nothing else knows every part.
 //
 // Path through the files: app.go builds and runs, storage.go opens the store and the generated secrets,
-// listeners.go mounts the handlers of the main, admin and pruner listeners, replicas.go that of the replicas, status.go says what the gateway does, socket.go is the socket of `ctxgate stdio` and
+// listeners.go mounts the handlers of the main, admin and pruner listeners, replicas.go that of the replicas, exported.go runs what one replica runs for all, status.go says what the gateway does, socket.go is the socket of `ctxgate stdio` and
 // the life of a gateway in the background, reload.go applies a new
 // configuration and watch.go notices it, changes.go tells other replicas and hears from them, pins.go keeps what was approved of tools, log.go makes the logger.
 //
@@ -44,6 +44,7 @@ import (
 	"github.com/ctxgate/ctxgate/prunerd"
 	"github.com/ctxgate/ctxgate/recall"
 	"github.com/ctxgate/ctxgate/replica"
+	"github.com/ctxgate/ctxgate/state"
 	"github.com/ctxgate/ctxgate/upstream"
 )
 
@@ -67,14 +68,15 @@ type App struct {
 	pruner    *prunerd.Server
 
 	// Built by build; nil where only the pruner is served.
-	metrics *meter.Meter
-	oauth   *oauth.Transport
-	pins    *pins.Guard
-	lock    pins.Lock        // of the configuration in force
-	replica *replica.Replica // nil where this process is the only one
-	hub     *hub.Hub
-	chat    *chat.Proxy
-	budgets *budget.Tracker
+	metrics  *meter.Meter
+	oauth    *oauth.Transport
+	pins     *pins.Guard
+	lock     pins.Lock        // of the configuration in force
+	exported exported         // the servers that run on one replica only
+	replica  *replica.Replica // nil where this process is the only one
+	hub      *hub.Hub
+	chat     *chat.Proxy
+	budgets  *budget.Tracker
 
 	// The listeners, and what they serve under the current configuration.
 	listeners      []*front.Listener
@@ -107,8 +109,9 @@ type Options struct {
 	Stdout      io.Writer     // for audit.path = "-"; nil where this process uses its stdout for something else
 	LogWriter   io.Writer     // the log's destination after a reload that changes logging; nil: the log never changes
 
-	storeTimeout time.Duration // of counting a call; 0 is the limiter's own
-	readOnlyPins bool          // what is seen of servers for the first time is not approved
+	openDriver   func(context.Context, config.Config) (state.Driver, error) // in place of the one of the configuration; nil for that
+	storeTimeout time.Duration                                              // of counting a call; 0 is the limiter's own
+	readOnlyPins bool                                                       // what is seen of servers for the first time is not approved
 }
 
 // New builds everything from a configuration whose secrets are resolved. The addresses are open when it
@@ -194,7 +197,11 @@ func (a *App) openShared(ctx context.Context) error {
 
 	// The store, and recall over it. Expired items are removed in the background.
 	var err error
-	if a.storage, err = OpenStorage(ctx, a.cfg); err != nil {
+	open := openDriver
+	if a.opts.openDriver != nil {
+		open = a.opts.openDriver
+	}
+	if a.storage, err = openStorage(ctx, a.cfg, open); err != nil {
 		return err
 	}
 	a.onRelease(a.storage.Close)
@@ -293,8 +300,12 @@ func (a *App) build(ctx context.Context, singleClient bool) error {
 	if a.opts.readOnlyPins {
 		saveFacts = nil // a probe tells servers of clients that there are not
 	}
+	var transport http.RoundTripper = a.oauth
+	if a.replica != nil {
+		transport = a.replica.Transport(a.oauth)
+	}
 	a.hub, err = hub.New(a.hubSettings(a.cfg), hub.Deps{
-		Transport: a.oauth, Exchange: a.oauth.EnsureExchanged, Recall: storage.Recall, Meter: a.metrics, Secret: storage.Root, OldSecrets: storage.OldRoots, Env: a.opts.Env,
+		Transport: transport, Exchange: a.oauth.EnsureExchanged, Recall: storage.Recall, Meter: a.metrics, Secret: storage.Root, OldSecrets: storage.OldRoots, Env: a.opts.Env,
 		Budget: a.budget, Pins: a.pins, SingleClient: singleClient, Replicas: a.replica, Builtins: builtins, Version: a.opts.Version, MayRead: a.mayRead,
 		LoadFacts: storage.loadFacts, SaveFacts: saveFacts, AnnounceLists: a.announceLists,
 		Legacy: legacy.New, // the revisions up to 2025-11-25: without this line and its package, only the modern protocol is served
@@ -328,7 +339,7 @@ func (a *App) mayRead(c auth.Caller, o recall.Origin) bool {
 }
 
 func (a *App) hubSettings(cfg config.Config) hub.Settings {
-	return hub.Settings{Hub: cfg.Hub, HTTP: cfg.Front.HTTP, Gate: a.gate, Upstream: cfg.Upstream}
+	return hub.Settings{Hub: cfg.Hub, HTTP: cfg.Front.HTTP, Gate: a.gate, Upstream: a.withoutExported(cfg.Upstream)}
 }
 
 func (a *App) chatSettings(cfg config.Config) chat.Settings {
@@ -374,6 +385,7 @@ func (a *App) Run(ctx context.Context) error {
 	}
 	if a.hub != nil {
 		a.hub.EndStreams() // they would not end by themselves within the grace period
+		a.endExportedStreams()
 	}
 	err = errors.Join(err, a.release())
 	slog.Info("stopped")

@@ -18,11 +18,16 @@ import (
 	"time"
 
 	"github.com/ctxgate/ctxgate/config"
+	"github.com/ctxgate/ctxgate/internal/child"
 	"github.com/ctxgate/ctxgate/internal/unit"
 	"github.com/ctxgate/ctxgate/state/sqlite"
 )
 
 func TestMain(m *testing.M) {
+	child.RunIfShim()
+	if len(os.Args) == 2 && os.Args[1] == "run:counter" {
+		runCounter()
+	}
 	slog.SetDefault(slog.New(slog.DiscardHandler))
 	os.Exit(m.Run())
 }

@@ -123,6 +123,7 @@ func (a *App) reloadParts() []reloadPart {
 		{"access", a.applyGate},
 		{"audit", a.applyAudit},
 		{"admin", a.applyAdmin},
+		{"servers", a.applyExported},
 		{"servers", a.applyHub},
 		{"providers", a.applyChat},
 		{"rate_limit_per_minute", a.applyLimit},

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/ctxgate/ctxgate/config"
@@ -13,6 +15,7 @@ import (
 	"github.com/ctxgate/ctxgate/hub"
 	"github.com/ctxgate/ctxgate/limit"
 	"github.com/ctxgate/ctxgate/replica"
+	"github.com/ctxgate/ctxgate/upstream"
 )
 
 // isShared says whether other processes share the store.
@@ -48,6 +51,9 @@ const markTimeout = time.Second
 func (a *App) newReplica() error {
 	if a.cfg.Replicas.Listen == "" {
 		if a.isShared() {
+			if slices.ContainsFunc(a.cfg.Upstream.Servers, upstream.ServerConfig.RunsOnOne) {
+				return errors.New("replicas.listen: is needed for servers with replicas = \"one\"")
+			}
 			slog.Info("replicas.listen is not set: other replicas that share the store cannot reach this one")
 		}
 		return nil
@@ -69,6 +75,7 @@ func (a *App) openReplicas(ctx context.Context) error {
 	if a.replica == nil {
 		return nil
 	}
+	a.onRelease(a.endExported)
 	a.replicaHandler.Set(a.newReplicaHandler(a.cfg))
 	if err := a.listen(ctx, "replicas", a.cfg.Replicas.Listen, a.replica.Accept(&a.replicaHandler)); err != nil {
 		return err
@@ -76,6 +83,9 @@ func (a *App) openReplicas(ctx context.Context) error {
 	l := a.listeners[len(a.listeners)-1]
 	l.SetTLS(a.replica.ServerTLS)
 	a.replica.Announce(ctx, a.cfg.Replicas.AddressFor(l.Addr()))
+	if err := a.applyExported(a.cfg); err != nil {
+		return err
+	}
 	slog.InfoContext(ctx, "other replicas find this one", "replica", a.replica.ID(), "address", a.cfg.Replicas.AddressFor(l.Addr()))
 	return nil
 }
@@ -84,5 +94,12 @@ func (a *App) openReplicas(ctx context.Context) error {
 func (a *App) newReplicaHandler(cfg config.Config) http.Handler {
 	mux := http.NewServeMux()
 	a.hub.Routes(mux)
-	return front.Wrap(mux, front.ForwardedChain(a.gate, cfg.Front.HTTP, a.budget, hub.WriteError)...)
+	forwarded := front.Wrap(mux, front.ForwardedChain(a.gate, cfg.Front.HTTP, a.budget, hub.WriteError)...)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, replica.LeaderPath) {
+			a.serveExported(w, r)
+			return
+		}
+		forwarded.ServeHTTP(w, r)
+	})
 }

@@ -78,6 +78,10 @@ func (s *Storage) saveFacts(key, facts string) {
 
 // OpenStorage opens the configured store, and recall over it.
 func OpenStorage(ctx context.Context, cfg config.Config) (*Storage, error) {
+	return openStorage(ctx, cfg, openDriver)
+}
+
+func openStorage(ctx context.Context, cfg config.Config, openDriver func(context.Context, config.Config) (state.Driver, error)) (*Storage, error) {
 	if err := fixModes(cfg); err != nil {
 		return nil, err
 	}

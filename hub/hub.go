@@ -90,6 +90,7 @@ type Deps struct {
 	Env          []string         // the gateway's environment, of which child processes get a part
 	SingleClient bool             // the only client is on stdin and stdout
 	Replicas     *replica.Replica // this process among the replicas; nil: it is the only one
+	ForReplicas  bool             // its clients are hubs of replicas, which offer recover_text themselves
 	Builtins     []Builtin        // servers that are part of the gateway
 	Version      string
 

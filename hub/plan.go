@@ -53,6 +53,9 @@ func (h *Hub) newPlan(s Settings, old *Plan) *Plan {
 		RefusesLookAlikes: h.deps.Pins != nil && h.deps.Pins.Config().LookAlikes != pins.LookAlikesAllow,
 		ListWait:          s.Hub.ListWait.D(), ListTTL: s.Upstream.ListTTL.D(), MaxListBytes: int64(s.Upstream.MaxListBytes),
 	}
+	if h.deps.ForReplicas {
+		p.GatewayTool = catalog.Item{}
+	}
 	if p.rules.needsGoals {
 		p.EditTool = func(server, tool string, raw []byte) ([]byte, bool) {
 			if !p.rules.policyFor(server, tool).NeedsGoal() {

@@ -6,9 +6,11 @@ import (
 	"crypto/tls"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -40,6 +42,11 @@ func (l *table) Held(ctx context.Context, key string) ([]byte, error) {
 	return l.Leases.Held(ctx, key)
 }
 
+func TestMain(m *testing.M) {
+	slog.SetDefault(slog.New(slog.DiscardHandler))
+	os.Exit(m.Run())
+}
+
 func root(b byte) []byte { return bytes.Repeat([]byte{b}, 32) }
 
 // start starts a replica whose listener is served by h, behind the middleware of forwarded requests.
@@ -51,6 +58,7 @@ func start(t *testing.T, leases *table, h http.HandlerFunc, roots ...[]byte) (*r
 	}
 	s := httptest.NewUnstartedServer(r.Accept(front.Wrap(h, front.ForwardedChain(gate.New(gate.Deps{}), front.Default().HTTP, nil, hub.WriteError)...)))
 	s.TLS = r.ServerTLS()
+	s.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 	s.StartTLS()
 	r.Announce(t.Context(), s.Listener.Addr().String())
 	t.Cleanup(func() { r.Close(); s.CloseClientConnections(); s.Close() })

@@ -133,6 +133,13 @@ type ServerConfig struct {
 	// that are known to drive a browser (Playwright, Puppeteer, Chrome DevTools) the default is false.
 	Shared *bool `key:"shared"`
 
+	// On how many replicas of the gateway the server's child process runs: "all", or "one", for a server that must not run
+	// twice because it keeps state or a lock. The other replicas send their calls to the one that runs it, and when
+	// that stops, another starts it; a replica that cannot reach the store stops it. "one" needs replicas.listen where
+	// the store is shared, implies shared = true, and cannot be combined with credentials of tenants or callers.
+	// Without replicas it means nothing. Default "all".
+	Replicas string `key:"replicas" oneof:"all,one"`
+
 	// Keep the entry, but do not start or offer the server. Its references to secrets need not resolve.
 	// Default false.
 	Disabled bool `key:"disabled"`
@@ -199,6 +206,7 @@ func (s *ServerConfig) SetDefaults() {
 	s.ShutdownGrace = unit.Duration(3 * time.Second)
 	s.Transport = "http"
 	s.Credentials = "shared"
+	s.Replicas = "all"
 }
 
 // Validate lists every problem; each text starts with its key.
@@ -273,11 +281,24 @@ func (s ServerConfig) validate() []error {
 	if s.Cwd != "" && (len(s.Command) == 0 || !filepath.IsAbs(s.Cwd)) {
 		problems = append(problems, errors.New("cwd: must be an absolute path, of a server with a command"))
 	}
+	if s.RunsOnOne() {
+		switch {
+		case len(s.Command) == 0:
+			problems = append(problems, errors.New("replicas: only a server with a command runs here"))
+		case s.Shared != nil && !*s.Shared:
+			problems = append(problems, errors.New(`replicas: "one" means one process for all clients: remove shared = false`))
+		case s.needsCredential() || len(s.CredentialsFor) > 0:
+			problems = append(problems, errors.New(`replicas: "one" means one process, which cannot have credentials of several tenants or callers`))
+		}
+	}
 	if kinds != 1 {
 		problems = append(problems, errors.New("id: one of command, url and rpc is needed, and only one"))
 	}
 	return problems
 }
+
+// RunsOnOne reports whether the server runs on one replica only.
+func (s ServerConfig) RunsOnOne() bool { return s.Replicas == "one" }
 
 // responseTimeout is how long the server may take to answer a call.
 func (s ServerConfig) responseTimeout(common Config) time.Duration {
