@@ -8,22 +8,24 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/ctxgate/ctxgate/internal/testkit/gateway"
 	"github.com/ctxgate/ctxgate/internal/testkit/process"
+	"github.com/ctxgate/ctxgate/internal/testkit/redisserver"
 	"github.com/ctxgate/ctxgate/internal/testkit/toolcalls"
 )
 
 // engine is a store and the gateway that uses it.
 type engine struct {
 	name     string
-	settings string                     // of the gateway
-	pids     []int                      // of the engine's own processes; none if it runs in the gateway's
-	counters func() (engineWork, error) // what the engine has done so far; nil if nobody counts
-	bare     func(ctx context.Context, w engineWork, calls int) (time.Duration, error)
+	settings string                                                          // of the gateway
+	pids     []int                                                           // of the engine's own processes; none if it runs in the gateway's
+	counters func() (engineWork, error)                                      // what the engine has done so far; nil if nobody counts
+	bare     func(ctx context.Context, kind callKind) (time.Duration, error) // the engine's time for the same commands without a gateway
 	close    func()
 
 	gateway *proxy
@@ -34,6 +36,7 @@ type engine struct {
 type engineWork struct {
 	commands int64
 	bytes    int64 // received
+	memory   int64 // held
 }
 
 // callKind is one kind of call that is measured.
@@ -87,7 +90,7 @@ func compareEngines(ctx context.Context, e engineEffort) (err error) {
 	if err != nil {
 		return err
 	}
-	engines, err := openEngines(ctx, h.dir)
+	engines, err := openEngines()
 	defer func() {
 		for _, g := range engines {
 			g.closeEngine()
@@ -121,8 +124,25 @@ func serveTools(ctx context.Context) (address string, stop func(), err error) {
 }
 
 // openEngines starts the engines that are installed. On an error it returns those that were started.
-func openEngines(context.Context, string) ([]*engine, error) {
-	return []*engine{{name: "memory", settings: "driver = \"memory\"\n"}, {name: "sqlite", settings: "driver = \"sqlite\"\n"}}, nil
+func openEngines() ([]*engine, error) {
+	engines := []*engine{{name: "memory", settings: "driver = \"memory\"\n"}, {name: "sqlite", settings: "driver = \"sqlite\"\n"}}
+	if _, err := exec.LookPath("redis-server"); err != nil {
+		fmt.Println("redis-server is not installed and not measured")
+		return engines, nil
+	}
+	for _, r := range []struct {
+		name string
+		mode redisserver.Mode
+	}{{"redis", redisserver.Single}, {"redis 1+2", redisserver.Sentinel}} {
+		g, err := openRedis(r.name, r.mode)
+		if g != nil {
+			engines = append(engines, g)
+		}
+		if err != nil {
+			return engines, err
+		}
+	}
+	return engines, nil
 }
 
 func (g *engine) closeEngine() {
@@ -206,6 +226,7 @@ func (c *engineCost) add(d engineCost) {
 	c.engine += d.engine
 	c.work.commands += d.work.commands
 	c.work.bytes += d.work.bytes
+	c.work.memory += d.work.memory
 }
 
 func (g *engine) measureCalls(ctx context.Context, kind callKind, calls int) (cost engineCost, err error) {
@@ -228,7 +249,7 @@ func (g *engine) measureCalls(ctx context.Context, kind callKind, calls int) (co
 		if err != nil {
 			return cost, err
 		}
-		cost.work = engineWork{after.commands - before.commands, after.bytes - before.bytes}
+		cost.work = engineWork{after.commands - before.commands, after.bytes - before.bytes, after.memory - before.memory}
 	}
 	return cost, nil
 }
@@ -246,24 +267,25 @@ func (g *engine) ownTime() time.Duration {
 // printEngines prints the table, and fails if Redis costs too much of a call that keeps nothing.
 func printEngines(ctx context.Context, engines []*engine, costs [][]engineCost, e engineEffort) error {
 	fmt.Printf("processor time per call, µs (%d callers, %d rounds of %d calls, interleaved)\n", e.callers, e.rounds, e.calls)
-	fmt.Printf("%-20s %-18s %8s %8s %8s %10s %10s %8s\n", "a call that", "engine", "gateway", "engine", "together", "commands", "bytes", "bare")
+	fmt.Printf("%-20s %-18s %8s %8s %8s %10s %10s %10s %8s\n", "a call that", "engine", "gateway", "engine", "together", "commands", "bytes in", "memory", "bare")
 	var base, redis float64
 	for k, kind := range callKinds {
 		for i, g := range engines {
 			c := costs[i][k]
 			together := c.perCall(c.gateway + c.engine)
-			work, bare := [2]string{"–", "–"}, "–"
+			work, bare := [3]string{"–", "–", "–"}, "–"
 			if g.counters != nil {
-				work = [2]string{fmt.Sprintf("%.2f", float64(c.work.commands)/float64(c.calls)), fmt.Sprintf("%.0f", float64(c.work.bytes)/float64(c.calls))}
+				n := float64(c.calls)
+				work = [3]string{fmt.Sprintf("%.2f", float64(c.work.commands)/n), fmt.Sprintf("%.0f", float64(c.work.bytes)/n), fmt.Sprintf("%.0f", float64(c.work.memory)/n)}
 			}
 			if g.bare != nil {
-				took, err := g.bare(ctx, c.work, c.calls)
+				took, err := g.bare(ctx, kind)
 				if err != nil {
 					return err
 				}
-				bare = fmt.Sprintf("%.1f", c.perCall(took))
+				bare = fmt.Sprintf("%.1f", float64(took.Nanoseconds())/1000)
 			}
-			fmt.Printf("%-20s %-18s %8.1f %8.1f %8.1f %10s %10s %8s\n", kind.name, g.name, c.perCall(c.gateway), c.perCall(c.engine), together, work[0], work[1], bare)
+			fmt.Printf("%-20s %-18s %8.1f %8.1f %8.1f %10s %10s %10s %8s\n", kind.name, g.name, c.perCall(c.gateway), c.perCall(c.engine), together, work[0], work[1], work[2], bare)
 			switch {
 			case k == 0 && g.name == "sqlite":
 				base = together

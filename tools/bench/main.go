@@ -62,7 +62,7 @@ func run(args []string) error {
 	case len(args) > 0 && args[0] == "model":
 		return benchModel(ctx, args[1:])
 	case len(args) == 1 && args[0] == "engines":
-		return compareEngines(ctx, engineEffort{rounds: 5, calls: 2000, callers: 16})
+		return compareEngines(ctx, engineEffort{rounds: 4, calls: 1000, callers: 16})
 	case len(args) == 2 && args[0] == "engines" && args[1] == "brief":
 		return compareEngines(ctx, engineEffort{rounds: 1, calls: 200, callers: 4})
 	case len(args) == 3 && args[0] == "bare": // started by the proxy benchmark itself
