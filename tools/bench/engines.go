@@ -154,7 +154,7 @@ func (g *engine) closeEngine() {
 	}
 }
 
-// engineConfig is a gateway with a limit that never refuses, so that what limits cost is counted.
+// engineConfig is a gateway with a limit that never refuses, so that what limits cost is counted, and with time for a busy machine's disk.
 const engineConfig = `listen = %[1]q
 data_dir = %[2]q
 rate_limit_per_minute = 60000000
@@ -163,7 +163,10 @@ listen = %[3]q
 [[servers]]
 id = "tools"
 url = "http://%[4]s/mcp"
+[recall]
+keep_timeout = "1m"
 [state]
+timeout = "30s"
 %[5]s
 `
 

@@ -21,10 +21,8 @@ type Assumptions struct {
 	Memory float64 // GiB of a replica
 
 	// Network and engines.
-	RedisTrip    latency       // to Redis and back, in the zone
-	RedisSync    latency       // until a write is on the disks of all its nodes: appendfsync always, WAIT
-	RedisWrite   time.Duration // processor time of the primary for a pointer or a small original
-	RedisRead    time.Duration
+	RedisTrip    latency // to Redis and back, in the zone
+	RedisSync    latency // until a write is on the disks of all its nodes: appendfsync always, WAIT
 	BucketPut    latency
 	BucketGet    latency
 	StoreTimeout time.Duration // state.timeout: later, the text goes whole
@@ -38,7 +36,6 @@ var assumed = Assumptions{
 	TurnEvery: 20 * time.Second, ReadShare: .05, ReadSoon: 5 * time.Minute, LateReads: .2, Sticky: .95,
 	Cores: 2, Load: .5, Memory: 4,
 	RedisTrip: latency{300 * time.Microsecond, 2 * time.Millisecond}, RedisSync: latency{time.Millisecond, 8 * time.Millisecond},
-	RedisWrite: 40 * time.Microsecond, RedisRead: 15 * time.Microsecond,
 	BucketPut: latency{80 * time.Millisecond, 400 * time.Millisecond}, BucketGet: latency{40 * time.Millisecond, 400 * time.Millisecond},
 	StoreTimeout: 2 * time.Second, CacheBytes: 20e9, Lifetime: 7 * 24 * time.Hour,
 }

@@ -25,7 +25,6 @@ const (
 	secondsOfMonth  = hoursOfMonth * 3600
 	redisCopies     = 3    // a primary and two replicas
 	redisUsable     = .7   // of a node's memory
-	redisOverhead   = 250. // bytes that Redis adds to an original's or a pointer's hash: measured by make engine-costs
 	pointerBytes    = 60.  // of the pointer to an original in the bucket: a segment's name, offset, length, checksum
 	sessionBytes    = 2000 // of an agent: session, limits, lease
 	mostInRedisGB   = 100  // of originals: above, they go to the bucket
@@ -35,6 +34,9 @@ const (
 	probeReplicas   = 4  // that are simulated
 	perConnectionKB = 43 // of an agent's open call: docs/performance.md
 )
+
+// redisOverhead is the memory that Redis needs for an original beside its bytes.
+func (c Costs) redisOverhead() float64 { return c.RedisMemory - c.ItemBytes - 8192*c.StoredShare }
 
 // capacity is what a number of agents needs.
 type capacity struct {
@@ -72,7 +74,7 @@ func capacityFor(agents float64, c Costs, a Assumptions, seed uint64) capacity {
 	switch {
 	case out.storedGB <= mostInRedisGB:
 		out.engine = "Redis"
-		out.redisGB = small + out.storedGB + entries*redisOverhead/1e9
+		out.redisGB = small + entries*(f.storedBytes+c.redisOverhead())/1e9
 	default:
 		out.engine = "Redis and a bucket"
 		// The packing of segments depends on how much each replica keeps.
@@ -83,7 +85,7 @@ func capacityFor(agents float64, c Costs, a Assumptions, seed uint64) capacity {
 		a.CacheBytes *= float64(a.Cores) / float64(assumed.Cores)
 		cached := simulateCaches(out.replicas, out.originals/float64(out.replicas), f.storedBytes, a, seed)
 		out.gets = out.originals * a.ReadShare * (1 - cached.share())
-		index := entries * (c.SmallBytes + pointerBytes + redisOverhead) / 1e9
+		index := entries * (c.SmallBytes + pointerBytes + c.redisOverhead()) / 1e9
 		out.redisGB = small + index
 		if index > mostIndexGB {
 			out.engine = "Redis, a bucket, index nodes"
@@ -96,7 +98,7 @@ func capacityFor(agents float64, c Costs, a Assumptions, seed uint64) capacity {
 		out.dollars["cache disks"] = float64(out.replicas) * a.CacheBytes / 1e9 * prices.DiskGB
 		out.dollars["index nodes"] = float64(out.indexNodes) * prices.IndexHour * hoursOfMonth
 	}
-	out.redisShards = max(1, int(math.Ceil(writes*a.RedisWrite.Seconds()/.5)))
+	out.redisShards = max(1, int(math.Ceil(writes*c.RedisWrite.Seconds()/.5)))
 	out.dollars["replicas"] = float64(out.replicas*a.Cores) / 2 * prices.ReplicaHour * hoursOfMonth
 	// A shard has at least a small node's memory of 1.5 GB.
 	out.dollars["Redis"] = max(out.redisGB/redisUsable, 1.5*float64(out.redisShards)) * redisCopies * prices.RedisGB

@@ -24,6 +24,12 @@ type Costs struct {
 	SmallBytes  float64 // the part of them that stays in Redis when texts go to a bucket
 	ReadGets    float64 // Get calls for a read back
 
+	// What Redis does for an original of 8 KiB.
+	RedisWrite  time.Duration // processor time of the primary for one that is kept
+	RedisRead   time.Duration // for one that is read back
+	RedisBytes  float64       // that it receives
+	RedisMemory float64       // that it then holds
+
 	// What masking old results in model requests keeps.
 	MaskedPerTurn float64 // originals for each turn of a conversation
 	MaskedBytes   float64 // of each, as stored
@@ -31,16 +37,17 @@ type Costs struct {
 
 // measured are the costs. To renew them: go run ./tools/scalesim -measure.
 var measured = Costs{
-	Call:       170 * time.Microsecond,
-	LargeCall:  1900 * time.Microsecond,
-	Keep:       600 * time.Microsecond,
-	LargeKeep:  10 * time.Millisecond,
-	ReadBack:   160 * time.Microsecond,
+	Call:       190 * time.Microsecond,
+	LargeCall:  2100 * time.Microsecond,
+	Keep:       650 * time.Microsecond,
+	LargeKeep:  11 * time.Millisecond,
+	ReadBack:   180 * time.Microsecond,
 	ShortModel: 330 * time.Microsecond,
 	LongModel:  800 * time.Microsecond,
 	MaskAgain:  450 * time.Microsecond,
 
 	KeptPuts: 1, KeptItems: 4, StoredShare: .229, ItemBytes: 1218, SmallBytes: 663, ReadGets: 1,
+	RedisWrite: 450 * time.Microsecond, RedisRead: 15 * time.Microsecond, RedisBytes: 5800, RedisMemory: 5300,
 	MaskedPerTurn: .62, MaskedBytes: 3480,
 }
 
@@ -84,6 +91,12 @@ func compareCosts(c Costs) []costRow {
 	count("ItemBytes", measured.ItemBytes, c.ItemBytes)
 	count("SmallBytes", measured.SmallBytes, c.SmallBytes)
 	count("ReadGets", measured.ReadGets, c.ReadGets)
+	if c.RedisWrite > 0 { // it is installed
+		duration("RedisWrite", measured.RedisWrite, c.RedisWrite)
+		duration("RedisRead", measured.RedisRead, c.RedisRead)
+		count("RedisBytes", measured.RedisBytes, c.RedisBytes)
+		count("RedisMemory", measured.RedisMemory, c.RedisMemory)
+	}
 	count("MaskedPerTurn", measured.MaskedPerTurn, c.MaskedPerTurn)
 	count("MaskedBytes", measured.MaskedBytes, c.MaskedBytes)
 	return rows

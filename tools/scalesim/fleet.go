@@ -217,9 +217,9 @@ func (f *fleet) storePointers(number int32) {
 func (f *fleet) writeToRedis() int64 {
 	trip := f.assume.RedisTrip.draw(f.rng)
 	shard := f.rng.IntN(len(f.shards))
-	done := max(f.now+trip/2, f.shards[shard]) + int64(f.assume.RedisWrite)
+	done := max(f.now+trip/2, f.shards[shard]) + int64(f.costs.RedisWrite)
 	f.shards[shard] = done
-	f.result.redisBusy += int64(f.assume.RedisWrite)
+	f.result.redisBusy += int64(f.costs.RedisWrite)
 	f.result.redisOps++
 	return done + trip/2 + f.assume.RedisSync.draw(f.rng)
 }

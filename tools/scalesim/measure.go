@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -80,6 +81,13 @@ func measureCosts(ctx context.Context) (c Costs, err error) {
 		*s.cost = with - without
 	}
 	if err := countStoreWork(ctx, &c); err != nil {
+		return c, err
+	}
+	if _, err := exec.LookPath("redis-server"); err == nil {
+		if err := measureRedis(ctx, &c); err != nil {
+			return c, err
+		}
+	} else if os.Getenv("CI") != "" {
 		return c, err
 	}
 	return c, measureModel(ctx, g, upstream.address, &c)

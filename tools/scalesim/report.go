@@ -34,7 +34,7 @@ func shardsFor(n int, c Costs, a Assumptions, seed uint64) int {
 	f := newFleet(1, 1, c, a, seed)
 	w := f.work.figures()
 	originals := f.rate * 1e9 * float64(n) * w.keptPerTurn / w.perTurn
-	return max(1, int(math.Ceil(originals*a.RedisWrite.Seconds()/.5)))
+	return max(1, int(math.Ceil(originals*c.RedisWrite.Seconds()/.5)))
 }
 
 func printFleets(w io.Writer, c Costs, a Assumptions, seed uint64) {
@@ -92,7 +92,7 @@ func printCaches(w io.Writer, c Costs, a Assumptions, seed uint64) {
 			hits := simulateCaches(n, f.rate*1e9*w2.keptPerTurn/w2.perTurn, w2.storedBytes, b, seed)
 			var h histogram
 			for range 100_000 {
-				took := int64(c.ReadBack) + a.RedisTrip.draw(f.rng) + int64(a.RedisRead)
+				took := int64(c.ReadBack) + a.RedisTrip.draw(f.rng) + int64(c.RedisRead)
 				if f.rng.Float64() > hits.share() {
 					took += a.BucketGet.draw(f.rng)
 				}

@@ -14,11 +14,11 @@ import (
 func Least(tries int, enough time.Duration, f func()) time.Duration {
 	least := time.Duration(1 << 62)
 	for range tries {
-		before := slowness()
+		before := Slowness()
 		began := Used()
 		f()
 		took := Used() - began
-		least = min(least, time.Duration(float64(took)/min(before, slowness())))
+		least = min(least, time.Duration(float64(took)/min(before, Slowness())))
 		if least <= enough {
 			break
 		}
@@ -34,8 +34,8 @@ var (
 // referenceTime is what the reference took on two idle cores.
 const referenceTime = 1200 * time.Microsecond
 
-// slowness is at least 1 and at most 8.
-func slowness() float64 {
+// Slowness is how much longer the reference takes now than on an idle machine, at least 1 and at most 8.
+func Slowness() float64 {
 	best := time.Duration(1 << 62)
 	for range 3 {
 		began := Used()
