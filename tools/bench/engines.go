@@ -22,7 +22,9 @@ import (
 // engine is a store and the gateway that uses it.
 type engine struct {
 	name     string
-	settings string                                                          // of the gateway
+	settings string                                                          // of the gateway: the table state, and further tables
+	top      string                                                          // of the gateway: keys before all tables
+	token    string                                                          // that callers send
 	pids     []int                                                           // of the engine's own processes; none if it runs in the gateway's
 	counters func() (engineWork, error)                                      // what the engine has done so far; nil if nobody counts
 	bare     func(ctx context.Context, kind callKind) (time.Duration, error) // the engine's time for the same commands without a gateway
@@ -100,6 +102,7 @@ func compareEngines(ctx context.Context, e engineEffort) (err error) {
 		return err
 	}
 	for _, g := range engines {
+		g.top = engineLimit
 		if err := g.startGateway(ctx, h, binary, upstream, e.callers); err != nil {
 			return fmt.Errorf("%s: %w", g.name, err)
 		}
@@ -154,10 +157,13 @@ func (g *engine) closeEngine() {
 	}
 }
 
-// engineConfig is a gateway with a limit that never refuses, so that what limits cost is counted, and with time for a busy machine's disk.
+// engineLimit never refuses: what limits cost is counted.
+const engineLimit = "rate_limit_per_minute = 60000000\n"
+
+// engineConfig is a gateway with time for a busy machine's disk.
 const engineConfig = `listen = %[1]q
 data_dir = %[2]q
-rate_limit_per_minute = 60000000
+%[6]s
 [admin]
 listen = %[3]q
 [[servers]]
@@ -183,16 +189,21 @@ func (g *engine) startGateway(ctx context.Context, h *proxySet, binary, upstream
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	text := fmt.Sprintf(engineConfig, g.gateway.addr, filepath.Join(dir, "data"), admin, upstream, g.settings)
+	text := fmt.Sprintf(engineConfig, g.gateway.addr, filepath.Join(dir, "data"), admin, upstream, g.settings, g.top)
 	file := filepath.Join(dir, "ctxgate.toml")
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		return err
+	}
+	if g.token != "" {
+		if err := os.Setenv("BENCH_TOKEN", g.token); err != nil {
+			return err
+		}
 	}
 	if err := h.start(ctx, g.gateway, binary, "serve", "--config", file); err != nil {
 		return err
 	}
 	for range callers {
-		c, err := toolcalls.Connect(ctx, toolcalls.Options{Address: g.gateway.addr, Tool: "tools::read"})
+		c, err := toolcalls.Connect(ctx, toolcalls.Options{Address: g.gateway.addr, Tool: "tools::read", Token: g.token})
 		if err != nil {
 			return err
 		}

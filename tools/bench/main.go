@@ -5,6 +5,7 @@
 //	go run ./tools/bench growing [NAME=BINARY ...]
 //	                                    the cost of a request in growing conversations, also with other binaries
 //	go run ./tools/bench engines        processor time per call with each store, of the gateway and of the store
+//	go run ./tools/bench guarded        processor time per call with a token, 100 access rules, limits and the audit log, and without
 //	go run ./tools/bench served BINARY  the pruning quality of a binary's pruner, over HTTP
 //	go run ./tools/bench limits         the pruning quality within a number of characters, beside masking
 //
@@ -20,8 +21,9 @@
 // nginx, each a process of its own, in short interleaved rounds; and a hundred streams do. growing.go replays
 // conversations turn by turn.
 //
-// Engines (engines.go): tool calls that keep nothing, keep a result, show it again and read it back, with every
-// store that is installed; beside each store bare with the same commands.
+// Engines (engines.go, redisengine.go): tool calls that keep nothing, keep a result, show it again and read it back, with every
+// store that is installed; beside each store bare with the same commands. guarded.go has calls that are authenticated, decided, limited and
+// logged.
 //
 // Quality (corpus.go, served.go, limits.go): the samples of a benchmark beside the repository, if it is there;
 // quality_test.go has the limits.
@@ -45,7 +47,7 @@ func main() {
 }
 
 var (
-	errUsage  = errors.New("usage: bench [model [brief] | growing [NAME=BINARY ...] | engines [brief] | served BINARY | limits]")
+	errUsage  = errors.New("usage: bench [model [brief] | growing [NAME=BINARY ...] | engines [brief] | guarded | served BINARY | limits]")
 	errMissed = errors.New("a bar was missed")
 )
 
@@ -65,6 +67,8 @@ func run(args []string) error {
 		return compareEngines(ctx, engineEffort{rounds: 4, calls: 1000, callers: 16})
 	case len(args) == 2 && args[0] == "engines" && args[1] == "brief":
 		return compareEngines(ctx, engineEffort{rounds: 1, calls: 200, callers: 4})
+	case len(args) == 1 && args[0] == "guarded":
+		return compareGuarded(ctx, engineEffort{rounds: 15, calls: 1000, callers: 8})
 	case len(args) == 3 && args[0] == "bare": // started by the proxy benchmark itself
 		return serveBare(ctx, args[1], args[2])
 	case len(args) > 0:
