@@ -3,6 +3,7 @@
 package access
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -34,5 +35,20 @@ func TestCostOf100Rules(t *testing.T) {
 	t.Logf("%v per call, %v per list, %v per first list of a caller", perCall, again, first)
 	if perCall > slower*20*time.Microsecond || again > slower*10*time.Millisecond || first > slower*20*time.Millisecond {
 		t.Errorf("%v per call, %v per list, %v per first list of a caller", perCall, again, first)
+	}
+}
+
+// Rules that read arguments cost nothing in calls of tools that they are not for.
+func TestRulesForOtherToolsAreDecidedWithoutArguments(t *testing.T) {
+	var rules []Rule
+	for i := range 100 {
+		rules = append(rules, deny(fmt.Sprintf(`arguments.path.startsWith("/etc/") && server == "fs" && tool == "write_%d"`, i)))
+	}
+	r := newRules(t, Allow, rules...)
+	if p := r.planFor(benchmarkCaller(7), view{Target: call("fs", "write_7", `{}`)}); len(p.open) != 1 || p.open[0].number != 8 {
+		t.Errorf("%d rules wait for the arguments", len(p.open))
+	}
+	if p := r.planFor(benchmarkCaller(7), view{Target: call("fs", "read", `{}`)}); len(p.open) != 0 {
+		t.Errorf("%d rules wait for the arguments of another tool", len(p.open))
 	}
 }

@@ -19,6 +19,8 @@ type Rules struct {
 	arguments members  // that rules read
 	claims    []string // that rules read, sorted
 	*planner
+
+	needsAnnotations bool
 }
 
 // New compiles a valid configuration.
@@ -35,6 +37,7 @@ func New(cfg Config) (*Rules, error) {
 		r.rules = append(r.rules, compiled)
 		maps.Copy(r.arguments.names, compiled.arguments.names)
 		r.arguments.all = r.arguments.all || compiled.arguments.all
+		r.needsAnnotations = r.needsAnnotations || compiled.readsVar(varAnnotations)
 		for read := range compiled.reads {
 			if strings.HasPrefix(read, varClaims) && !slices.Contains(r.claims, read) {
 				r.claims = append(r.claims, read)
@@ -86,7 +89,7 @@ func (r *Rules) FiltersLists() bool {
 
 // NeedsAnnotations says whether a rule reads the annotations of tools.
 func (r *Rules) NeedsAnnotations() bool {
-	return r != nil && slices.ContainsFunc(r.rules, func(rule *rule) bool { return rule.readsVar(varAnnotations) })
+	return r != nil && r.needsAnnotations
 }
 
 // MayUseServer says whether a server exists for a caller: whether it could be allowed to use anything there.

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
+	"strconv"
 
 	"github.com/ctxgate/ctxgate/internal/seal"
 	"github.com/ctxgate/ctxgate/state"
@@ -25,11 +25,11 @@ func (p Principal) isCaller() bool { return p.Subject != "" }
 
 // Key identifies the principal. No two have the same.
 func (p Principal) Key() string {
-	var b strings.Builder
-	for _, part := range []string{p.Tenant, p.Issuer, p.Subject} {
-		fmt.Fprintf(&b, "%d:%s", len(part), part)
+	b := make([]byte, 0, 12+len(p.Tenant)+len(p.Issuer)+len(p.Subject))
+	for _, part := range [...]string{p.Tenant, p.Issuer, p.Subject} {
+		b = append(append(strconv.AppendInt(b, int64(len(part)), 10), ':'), part...)
 	}
-	return b.String()
+	return string(b)
 }
 
 // ErrUnreadable is the failure of a stored token that cannot be opened: the secret that it was sealed with is gone.

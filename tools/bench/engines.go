@@ -255,7 +255,7 @@ func (g *engine) measureCalls(ctx context.Context, kind callKind, calls int) (co
 		return cost, err
 	}
 	if kind.keeps && cuts < calls*9/10 || !kind.keeps && cuts > 0 {
-		return cost, fmt.Errorf("%d of %d results were cut", cuts, calls)
+		return cost, fmt.Errorf("%d of %d results were cut; the gateway's log ends with\n%s", cuts, calls, g.gateway.process.Tail(2000))
 	}
 	cost = engineCost{calls: calls, gateway: g.gateway.cpuTime() - gatewayBefore, engine: g.ownTime() - engineBefore}
 	if g.counters != nil {

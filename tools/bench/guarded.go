@@ -85,9 +85,13 @@ func guardedSettings(audit string) string {
 			`caller.tenant == "tenant%d" && tool.startsWith("delete_")`,
 			`server == "server%d" && !("admin" in caller.roles)`,
 			`tool == "tool_%d" && caller.claims.?level.orValue(0) < 3`,
+			`tool.startsWith("admin_") && arguments.level == %d`,
 			`server == "tools" && tool == "write_%d" && arguments.path.startsWith("/etc/")`,
-			`server == "tools" && tool == "read" && arguments.nonce == "%d"`,
 		} {
+			if i == 0 { // one of those that read arguments is for the tool that is called
+				when = strings.Replace(when, `tool == "write_%d" && arguments.path`, `tool == "read" && arguments.nonce`, 1)
+				when = strings.ReplaceAll(when, `startsWith("/etc/")`, `startsWith("%d")`)
+			}
 			fmt.Fprintf(&b, "[[access.rules]]\neffect = \"deny\"\nwhen = '"+when+"'\n", i)
 		}
 	}
