@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -22,12 +23,12 @@ import (
 // engine is a store and the gateway that uses it.
 type engine struct {
 	name     string
-	settings string                                                          // of the gateway: the table state, and further tables
-	top      string                                                          // of the gateway: keys before all tables
-	token    string                                                          // that callers send
-	pids     []int                                                           // of the engine's own processes; none if it runs in the gateway's
-	counters func() (engineWork, error)                                      // what the engine has done so far; nil if nobody counts
-	bare     func(ctx context.Context, kind callKind) (time.Duration, error) // the engine's time for the same commands without a gateway
+	settings string                                                                                        // of the gateway: the table state, and further tables
+	top      string                                                                                        // of the gateway: keys before all tables
+	token    string                                                                                        // that callers send
+	pids     []int                                                                                         // of the engine's own processes; none if it runs in the gateway's
+	counters func() (engineWork, error)                                                                    // what the engine has done so far; nil if nobody counts
+	bare     func(ctx context.Context, kind callKind, c engineCost, e engineEffort) (time.Duration, error) // the engine's time for the same commands without a gateway
 	close    func()
 
 	gateway *proxy
@@ -39,6 +40,8 @@ type engineWork struct {
 	commands int64
 	bytes    int64 // received
 	memory   int64 // held
+	puts     int64 // into a bucket
+	gets     int64 // from it
 }
 
 // callKind is one kind of call that is measured.
@@ -73,7 +76,10 @@ func (c engineCost) perCall(d time.Duration) float64 {
 const barRedis = 0.15
 
 // engineEffort is how much is measured: a smoke form for CI, and a full one.
-type engineEffort struct{ rounds, calls, callers int }
+type engineEffort struct {
+	rounds, calls, callers int
+	bareCommands           int // of redis-benchmark, for each command of a call
+}
 
 // compareEngines measures the processor time per call of the gateway and of each engine in interleaved rounds, and the
 // engines bare.
@@ -92,7 +98,7 @@ func compareEngines(ctx context.Context, e engineEffort) (err error) {
 	if err != nil {
 		return err
 	}
-	engines, err := openEngines()
+	engines, err := openEngines(h.dir)
 	defer func() {
 		for _, g := range engines {
 			g.closeEngine()
@@ -127,7 +133,7 @@ func serveTools(ctx context.Context) (address string, stop func(), err error) {
 }
 
 // openEngines starts the engines that are installed. On an error it returns those that were started.
-func openEngines() ([]*engine, error) {
+func openEngines(dir string) ([]*engine, error) {
 	engines := []*engine{{name: "memory", settings: "driver = \"memory\"\n"}, {name: "sqlite", settings: "driver = \"sqlite\"\n"}}
 	if _, err := exec.LookPath("redis-server"); err != nil {
 		fmt.Println("redis-server is not installed and not measured")
@@ -145,7 +151,11 @@ func openEngines() ([]*engine, error) {
 			return engines, err
 		}
 	}
-	return engines, nil
+	g, err := openBucket(dir)
+	if g != nil {
+		engines = append(engines, g)
+	}
+	return engines, err
 }
 
 func (g *engine) closeEngine() {
@@ -241,6 +251,8 @@ func (c *engineCost) add(d engineCost) {
 	c.work.commands += d.work.commands
 	c.work.bytes += d.work.bytes
 	c.work.memory += d.work.memory
+	c.work.puts += d.work.puts
+	c.work.gets += d.work.gets
 }
 
 func (g *engine) measureCalls(ctx context.Context, kind callKind, calls int) (cost engineCost, err error) {
@@ -255,7 +267,7 @@ func (g *engine) measureCalls(ctx context.Context, kind callKind, calls int) (co
 		return cost, err
 	}
 	if kind.keeps && cuts < calls*9/10 || !kind.keeps && cuts > 0 {
-		return cost, fmt.Errorf("%d of %d results were cut; the gateway's log ends with\n%s", cuts, calls, g.gateway.process.Tail(2000))
+		return cost, fmt.Errorf("%d of %d results were cut; the gateway warns\n%s", cuts, calls, warnings(g.gateway.process.Output()))
 	}
 	cost = engineCost{calls: calls, gateway: g.gateway.cpuTime() - gatewayBefore, engine: g.ownTime() - engineBefore}
 	if g.counters != nil {
@@ -263,9 +275,15 @@ func (g *engine) measureCalls(ctx context.Context, kind callKind, calls int) (co
 		if err != nil {
 			return cost, err
 		}
-		cost.work = engineWork{after.commands - before.commands, after.bytes - before.bytes, after.memory - before.memory}
+		cost.work = engineWork{after.commands - before.commands, after.bytes - before.bytes, after.memory - before.memory, after.puts - before.puts, after.gets - before.gets}
 	}
 	return cost, nil
+}
+
+// warnings are the last lines of a log that are no information.
+func warnings(log string) string {
+	lines := slices.DeleteFunc(strings.Split(log, "\n"), func(line string) bool { return strings.Contains(line, "level=INFO") })
+	return strings.Join(lines[max(0, len(lines)-5):], "\n")
 }
 
 // ownTime is the processor time of the engine's own processes so far.
@@ -282,7 +300,7 @@ func (g *engine) ownTime() time.Duration {
 func printEngines(ctx context.Context, engines []*engine, costs [][]engineCost, e engineEffort) error {
 	fmt.Printf("processor time per call, µs (%d callers, %d rounds of %d calls, interleaved)\n", e.callers, e.rounds, e.calls)
 	fmt.Printf("%-20s %-18s %8s %8s %8s %10s %10s %10s %8s\n", "a call that", "engine", "gateway", "engine", "together", "commands", "bytes in", "memory", "bare")
-	var base, redis float64
+	var base, redis, ofRedis float64
 	for k, kind := range callKinds {
 		for i, g := range engines {
 			c := costs[i][k]
@@ -293,18 +311,21 @@ func printEngines(ctx context.Context, engines []*engine, costs [][]engineCost, 
 				work = [3]string{fmt.Sprintf("%.2f", float64(c.work.commands)/n), fmt.Sprintf("%.0f", float64(c.work.bytes)/n), fmt.Sprintf("%.0f", float64(c.work.memory)/n)}
 			}
 			if g.bare != nil {
-				took, err := g.bare(ctx, kind)
+				took, err := g.bare(ctx, kind, c, e)
 				if err != nil {
 					return err
 				}
 				bare = fmt.Sprintf("%.1f", float64(took.Nanoseconds())/1000)
 			}
 			fmt.Printf("%-20s %-18s %8.1f %8.1f %8.1f %10s %10s %10s %8s\n", kind.name, g.name, c.perCall(c.gateway), c.perCall(c.engine), together, work[0], work[1], work[2], bare)
+			if c.work.puts+c.work.gets > 0 {
+				fmt.Printf("%39s %.1f PUT and %.1f GET for 1,000 calls\n", "", 1000*float64(c.work.puts)/float64(c.calls), 1000*float64(c.work.gets)/float64(c.calls))
+			}
 			switch {
 			case k == 0 && g.name == "sqlite":
-				base = together
+				base = c.perCall(c.gateway)
 			case k == 0 && g.name == "redis":
-				redis = together
+				redis, ofRedis = together, c.perCall(c.engine)+max(0, c.perCall(c.gateway)-base)
 			}
 		}
 	}
@@ -312,7 +333,7 @@ func printEngines(ctx context.Context, engines []*engine, costs [][]engineCost, 
 		_, err := io.WriteString(os.Stdout, "no Redis was measured\n")
 		return err
 	}
-	share := (redis - base) / redis
+	share := ofRedis / redis
 	fmt.Printf("Redis is %.1f %% of a call that keeps nothing (bar %.0f %%)\n", 100*share, 100*barRedis)
 	if share > barRedis {
 		return errMissed

@@ -21,7 +21,7 @@
 // nginx, each a process of its own, in short interleaved rounds; and a hundred streams do. growing.go replays
 // conversations turn by turn.
 //
-// Engines (engines.go, redisengine.go): tool calls that keep nothing, keep a result, show it again and read it back, with every
+// Engines (engines.go, redisengine.go, bucketengine.go): tool calls that keep nothing, keep a result, show it again and read it back, with every
 // store that is installed; beside each store bare with the same commands. guarded.go has calls that are authenticated, decided, limited and
 // logged.
 //
@@ -64,9 +64,9 @@ func run(args []string) error {
 	case len(args) > 0 && args[0] == "model":
 		return benchModel(ctx, args[1:])
 	case len(args) == 1 && args[0] == "engines":
-		return compareEngines(ctx, engineEffort{rounds: 4, calls: 1000, callers: 16})
+		return compareEngines(ctx, engineEffort{rounds: 3, calls: 600, callers: 16, bareCommands: 3000})
 	case len(args) == 2 && args[0] == "engines" && args[1] == "brief":
-		return compareEngines(ctx, engineEffort{rounds: 1, calls: 200, callers: 4})
+		return compareEngines(ctx, engineEffort{rounds: 1, calls: 100, callers: 4, bareCommands: 200})
 	case len(args) == 1 && args[0] == "guarded":
 		return compareGuarded(ctx, engineEffort{rounds: 15, calls: 1000, callers: 8})
 	case len(args) == 3 && args[0] == "bare": // started by the proxy benchmark itself

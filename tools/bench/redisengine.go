@@ -31,8 +31,8 @@ func openRedis(name string, mode redisserver.Mode) (*engine, error) {
 		return g, err
 	}
 	g.counters = func() (engineWork, error) { return redisWork(primary) }
-	g.bare = func(ctx context.Context, kind callKind) (time.Duration, error) {
-		return g.benchmarkRedis(ctx, primary, kind)
+	g.bare = func(ctx context.Context, kind callKind, _ engineCost, e engineEffort) (time.Duration, error) {
+		return g.benchmarkRedis(ctx, primary, kind, e.bareCommands)
 	}
 	return g, nil
 }
@@ -64,26 +64,25 @@ type recordedCommand struct {
 
 const (
 	recordedCalls = 64
-	bareCommands  = 4000
 	bareClients   = 16
 )
 
 // benchmarkRedis is the processor time of the servers for the commands of a call, when redis-benchmark sends them: it
 // records what the gateway sends in some calls, and has each of these commands repeated.
-func (g *engine) benchmarkRedis(ctx context.Context, node *redisserver.Node, kind callKind) (time.Duration, error) {
+func (g *engine) benchmarkRedis(ctx context.Context, node *redisserver.Node, kind callKind, repeats int) (time.Duration, error) {
 	commands, err := g.recordCommands(ctx, node, kind.Kind)
 	if err != nil {
 		return 0, err
 	}
 	var total time.Duration
 	for _, c := range commands {
-		args := []string{"-p", strconv.Itoa(node.Port), "-n", strconv.Itoa(bareCommands), "-c", strconv.Itoa(bareClients), "-r", "1000000000", "-q"}
+		args := []string{"-p", strconv.Itoa(node.Port), "-n", strconv.Itoa(repeats), "-c", strconv.Itoa(bareClients), "-r", "1000000000", "-q"}
 		before := g.ownTime()
 		out, err := exec.CommandContext(ctx, "redis-benchmark", append(args, c.printable()...)...).CombinedOutput()
 		if err != nil || strings.Contains(string(out), "rror") {
 			return 0, errors.Join(fmt.Errorf("redis-benchmark %s: %s", c.args[0], out[:min(len(out), 300)]), err)
 		}
-		total += (g.ownTime() - before) * time.Duration(c.count) / bareCommands
+		total += (g.ownTime() - before) * time.Duration(c.count) / time.Duration(repeats)
 	}
 	return total / recordedCalls, nil
 }

@@ -175,6 +175,13 @@ func (s *Server) Client() (*minio.Client, error) {
 	return minio.New(s.address, &minio.Options{Creds: credentials.NewStaticV4(AccessKey, SecretKey, ""), Region: "us-east-1"})
 }
 
+// PID is the process id of the server.
+func (s *Server) PID() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.process.PID()
+}
+
 // Kill kills the server with SIGKILL.
 func (s *Server) Kill() {
 	s.mu.Lock()
