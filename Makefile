@@ -10,6 +10,7 @@ SEEDED := $(addprefix ./,$(wildcard auth gate access redact))
 PRUNEBENCH ?= ../shared/prunebench
 
 .PHONY: chart foreign-ids help check test test-ci race nightly first-run seeded-faults fuzz fuzz-ci fuzz-long e2e peers agents agents-ci agents-record agents-install agents-install-ci conformance chaos chaos-short failovers bench bench-model bench-growing scalesim engine-costs engine-costs-short cachecost cachecost-short prunebench syntaxcheck docs build cross snapshot snapshot-all reproducible goreleaser lint style vuln drift cover
+.PHONY: chart replicas foreign-ids help check test test-ci race nightly first-run seeded-faults fuzz fuzz-ci fuzz-long e2e peers agents agents-ci agents-record agents-install agents-install-ci conformance chaos chaos-short bench bench-model bench-growing scalesim engine-costs engine-costs-short cachecost cachecost-short prunebench syntaxcheck docs build cross snapshot snapshot-all reproducible goreleaser lint style vuln drift cover
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-15s %s\n", $$1, $$2}'
@@ -26,6 +27,7 @@ race: ## all unit tests five times, with the race detector and in random order (
 	CGO_ENABLED=1 go test -race -count=5 -shuffle=on -timeout 60m $$(go list ./... | grep -v /e2e)
 
 nightly: race e2e first-run conformance chaos failovers bench-model cachecost prunebench goreleaser reproducible seeded-faults foreign-ids fuzz-long ## everything in its long form (hours; after make peers)
+nightly: race e2e replicas first-run conformance chaos bench-model cachecost prunebench goreleaser reproducible seeded-faults foreign-ids fuzz-long ## everything in its long form (hours; after make peers)
 
 fuzz: ## every fuzz target, ten seconds each (FUZZTIME=…)
 	bash .ci/fuzz $(FUZZTIME)
@@ -93,6 +95,9 @@ chaos: ## chaos tests: crashes, floods, slow and broken peers (ten minutes)
 
 chaos-short: ## the chaos tests, short form
 	go test -timeout 15m -v ./e2e/chaos/ | grep -vE '^(=== |    --- PASS|        --- PASS)'
+
+replicas: ## HAProxy, three replicas and a Redis Cluster: rolling restart and upgrade under load; the files in deploy; docs/replicas.md
+	go test -timeout 10m -v ./e2e/replicas/ | grep -vE '^(=== |    --- PASS|        --- PASS)'
 
 chart: ## lint and render the Helm chart, and decode the result into Kubernetes' types
 	bash .ci/chart

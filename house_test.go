@@ -42,7 +42,7 @@ var layers = [][]string{
 	12: {"cmd/ctxgate", "internal/testkit/fakeprovider", "internal/testkit/recordings", "internal/testkit/mcpwire"},
 	13: {"internal/testkit/trajectories", "internal/testkit/process", "internal/testkit/mcpclient", "internal/testkit/redisserver", "internal/testkit/faultproxy", "internal/testkit/syncdisk"},
 	14: {"internal/testkit/gateway", "internal/testkit/s3server", "internal/testkit/mcpserver", "internal/testkit/agents", "internal/testkit/toolcalls"},
-	15: {"tools/docgen", "tools/chartcheck", "tools/bench", "tools/syntaxcheck", "tools/stylefigures", "tools/cachecost", "tools/scalesim", "tools/release", "tools/crosscheck", "tools/seededfaults", "chat/readback/sdktest", "e2e", "e2e/peers", "e2e/chaos", "e2e/agents", "e2e/release"},
+	15: {"tools/docgen", "tools/chartcheck", "tools/bench", "tools/syntaxcheck", "tools/stylefigures", "tools/cachecost", "tools/scalesim", "tools/release", "tools/crosscheck", "tools/seededfaults", "chat/readback/sdktest", "e2e", "e2e/replicas", "e2e/peers", "e2e/chaos", "e2e/agents", "e2e/release"},
 }
 
 // banned are names without a meaning.
