@@ -1,4 +1,4 @@
-// Package replicas runs three real replicas of ctxgate behind a real HAProxy, with a real Redis Cluster as their store, and checks what an operator
+// Package replicas runs three real replicas of ctxgate behind a real HAProxy, with a real Redis Cluster and a real S3 server as their store, and checks what an operator
 // does with them: rolling restarts and upgrades under load, reloads, the files in the folder deploy, and the commands of docs/replicas.md.
 //
 // Files: main_test.go builds the binaries; site_test.go starts the store, the replicas and HAProxy; load_test.go makes calls and counts what fails;

@@ -18,10 +18,11 @@ import (
 	"github.com/ctxgate/ctxgate/internal/testkit/gateway"
 	"github.com/ctxgate/ctxgate/internal/testkit/process"
 	"github.com/ctxgate/ctxgate/internal/testkit/redisserver"
+	"github.com/ctxgate/ctxgate/internal/testkit/s3server"
 	"github.com/ctxgate/ctxgate/internal/testkit/wait"
 )
 
-// site is HAProxy, three replicas, their store and a server behind them.
+// site is HAProxy, three replicas, their store and bucket, and a server behind them.
 type site struct {
 	dir      string
 	replicas []*replica
@@ -43,6 +44,7 @@ func startSite(t *testing.T, binary string) *site {
 	t.Helper()
 	requireProgram(t, "haproxy")
 	store := redisserver.Start(t, redisserver.Cluster, redisserver.Options{})
+	bucket := s3server.Start(t)
 	tools := httptest.NewServer(http.HandlerFunc(serveTools))
 	t.Cleanup(tools.Close)
 	s := &site{dir: t.TempDir()}
@@ -69,6 +71,10 @@ listen = "127.0.0.1:0"
 driver = "redis"
 url = %q
 
+[state.blobs]
+url = "s3://%s/gateway"
+endpoint = %q
+
 [masking]
 max_chars = 1000
 head_chars = 300
@@ -77,7 +83,7 @@ tail_chars = 300
 [[servers]]
 id = "tools"
 url = %q
-`, address, drainDelay, store.URL(), tools.URL+"/mcp")
+`, address, drainDelay, store.URL(), s3server.Bucket, bucket.Proxy.URL, tools.URL+"/mcp")
 		if err := os.MkdirAll(r.dir, 0o700); err != nil {
 			t.Fatal(err)
 		}
@@ -100,7 +106,8 @@ func (r *replica) start(t *testing.T, binary string) {
 	t.Helper()
 	r.starts++
 	cmd := exec.Command(binary, "serve", "--config", filepath.Join(r.dir, "ctxgate.toml"))
-	cmd.Env = gateway.Environment(r.dir, gateway.NoPruner, "CTXGATE_SECRET=the same root secret on all of the replicas", "CTXGATE_DATA_DIR="+filepath.Join(r.dir, "data"))
+	cmd.Env = gateway.Environment(r.dir, gateway.NoPruner, "CTXGATE_SECRET=the same root secret on all of the replicas", "CTXGATE_DATA_DIR="+filepath.Join(r.dir, "data"),
+		"AWS_ACCESS_KEY_ID="+s3server.AccessKey, "AWS_SECRET_ACCESS_KEY="+s3server.SecretKey)
 	var err error
 	if r.running, err = gateway.Start(cmd, filepath.Join(r.dir, fmt.Sprintf("log%d", r.starts))); err != nil {
 		t.Fatal(err)
