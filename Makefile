@@ -9,7 +9,7 @@ FUZZTIME ?= 10s
 SEEDED := $(addprefix ./,$(wildcard auth gate access redact))
 PRUNEBENCH ?= ../shared/prunebench
 
-.PHONY: chart foreign-ids help check test test-ci race nightly first-run seeded-faults fuzz fuzz-ci fuzz-long e2e peers agents agents-ci agents-record agents-install agents-install-ci conformance chaos chaos-short failovers bench bench-model bench-growing scalesim engine-costs engine-costs-short cachecost cachecost-short prunebench syntaxcheck docs build cross snapshot snapshot-all reproducible goreleaser lint style vuln drift cover replicas
+.PHONY: chart foreign-ids help check test test-ci race nightly first-run seeded-faults fuzz fuzz-ci fuzz-long limits-long e2e peers agents agents-ci agents-record agents-install agents-install-ci conformance chaos chaos-short failovers bench bench-model bench-growing scalesim engine-costs engine-costs-short cachecost cachecost-short prunebench syntaxcheck docs build cross snapshot snapshot-all reproducible goreleaser lint style vuln drift cover replicas
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-15s %s\n", $$1, $$2}'
@@ -25,8 +25,7 @@ test-ci: ## the unit tests as CI runs them: with the race detector where there a
 race: ## all unit tests five times, with the race detector and in random order (half an hour)
 	CGO_ENABLED=1 go test -race -count=5 -shuffle=on -timeout 60m $$(go list ./... | grep -v /e2e)
 
-nightly: race e2e first-run conformance chaos failovers bench-model cachecost prunebench goreleaser reproducible seeded-faults foreign-ids fuzz-long ## everything in its long form (hours; after make peers)
-nightly: race e2e replicas first-run conformance chaos bench-model cachecost prunebench goreleaser reproducible seeded-faults foreign-ids fuzz-long ## everything in its long form (hours; after make peers)
+nightly: race limits-long e2e replicas first-run conformance chaos failovers bench-model cachecost prunebench goreleaser reproducible seeded-faults foreign-ids fuzz-long ## everything in its long form (hours; after make peers)
 
 fuzz: ## every fuzz target, ten seconds each (FUZZTIME=…)
 	bash .ci/fuzz $(FUZZTIME)
@@ -39,6 +38,9 @@ seeded-faults: ## every if condition of the packages that decide who may pass in
 
 foreign-ids: ## a million ids that a tenant must not read anything with, and the CPU time of their answers (five minutes)
 	CTXGATE_FOREIGN_IDS=1 go test -count=1 -timeout 30m -run TestUnreadableIDs -v ./recall | grep -vE '^=== '
+
+limits-long: ## a million random traces of rates against their models, and a minute of four replicas at each kind of store (half an hour)
+	CTXGATE_LONG=1 go test -count=1 -timeout 120m -run R13 -v ./limit ./state/redis | grep -vE '^=== '
 
 fuzz-long: ## every fuzz target, eight minutes each, dependencies and the standard library instrumented too
 	bash .ci/fuzz 8m all

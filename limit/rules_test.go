@@ -56,6 +56,9 @@ func (g *gcra) take(at time.Duration) (time.Duration, bool) {
 // R13: limits equal a reference GCRA model on random traces, every call of them: the same calls are admitted, with the
 // same waits, one bucket for each owner. The million traces of CTXGATE_LONG=1 take minutes.
 func TestEqualsReferenceModelR13(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long, in one goroutine")
+	}
 	traces := 5_000
 	if os.Getenv("CTXGATE_LONG") != "" {
 		traces = 1_000_000

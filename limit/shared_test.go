@@ -108,12 +108,16 @@ func sharedLimit(perSecond, burst int) Config {
 // R13: four replicas under ten times the limit accept at most the limit, the burst and 1 % in any window, and at least
 // 99 % of all that is allowed. Where calls come often, few of them ask the store.
 func TestR13Replicas(t *testing.T) {
-	for _, c := range []struct{ perSecond, burst int }{{10, 5}, {50, 10}, {200, 400}, {1000, 1000}, {2000, 20_000}} {
+	cases := []struct{ perSecond, burst int }{{10, 5}, {50, 10}, {200, 400}, {1000, 1000}, {2000, 20_000}}
+	if testing.Short() {
+		cases = cases[:3]
+	}
+	for _, c := range cases {
 		t.Run(fmt.Sprintf("%d per second, burst %d", c.perSecond, c.burst), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := &slowStore{Counters: memory.New(), delay: 2 * time.Millisecond}
 				var o load
-				span := 20 * time.Second
+				span := 10 * time.Second
 				// Each worker calls a hundred times a second; the burst is used up within the first quarter.
 				workers := 1 + (10*c.perSecond+4*c.burst/int(span.Seconds()))/(100*replicaCount)
 				o.run(newReplicas(store, sharedLimit(c.perSecond, c.burst)), workers, 10*time.Millisecond, span)
@@ -165,12 +169,14 @@ func TestR13StoreAway(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), span)
 				defer cancel()
 				go func() {
-					for ctx.Err() == nil {
-						store.isAway.Store(false)
-						time.Sleep(c.here)
-						store.isAway.Store(true)
+					for isAway := false; ctx.Err() == nil; isAway = !isAway {
+						store.isAway.Store(isAway)
+						span := c.here
+						if isAway {
+							span = c.away
+						}
 						select {
-						case <-time.After(c.away):
+						case <-time.After(span):
 						case <-ctx.Done():
 						}
 					}
@@ -183,6 +189,7 @@ func TestR13StoreAway(t *testing.T) {
 					t.Errorf("%.0f calls were accepted of %.0f allowed", got, allowed)
 				}
 				t.Logf("%d accepted of %.0f allowed", len(o.accepted), allowed)
+				cancel()
 				time.Sleep(time.Second) // until the store is no longer tried
 			})
 		})
@@ -236,6 +243,9 @@ func TestStoreAwayDelaysNobody(t *testing.T) {
 // R13: four replicas equal the reference model on random traces, as one process does. The million traces of CTXGATE_LONG=1
 // take minutes.
 func TestR13ReplicasEqualReferenceModel(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long, in one goroutine")
+	}
 	traces := 5_000
 	if os.Getenv("CTXGATE_LONG") != "" {
 		traces = 1_000_000

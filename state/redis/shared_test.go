@@ -56,10 +56,7 @@ func TestShared(t *testing.T) {
 // R13: the script gives the answers of [state.Rate.Use], which equals a model over rational numbers, on random traces. The
 // million traces of CTXGATE_LONG=1 take minutes.
 func TestR13ScriptEqualsModel(t *testing.T) {
-	if testing.Short() {
-		t.Skip("long, in one goroutine")
-	}
-	traces := 600
+	traces := 300
 	if os.Getenv("CTXGATE_LONG") != "" {
 		traces = 1_000_000
 	}
