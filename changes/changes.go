@@ -165,11 +165,11 @@ func (f *Feed) catchUp(ctx context.Context) error {
 }
 
 func (f *Feed) announce(ctx context.Context, topic, detail string) error {
-	version, err := f.add(ctx, versionPrefix+topic, 1)
+	version, err := f.addVersion(ctx, versionPrefix+topic, 1)
 	if err != nil {
 		return err
 	}
-	if _, err := f.add(ctx, totalKey, 1); err != nil {
+	if _, err := f.addVersion(ctx, totalKey, 1); err != nil {
 		return err
 	}
 	if before, ok := f.seen[topic]; !ok || before+1 == version { // otherwise somebody else changed it, too
@@ -189,14 +189,14 @@ func (f *Feed) announce(ctx context.Context, topic, detail string) error {
 
 // compareAll notifies of every topic whose version is another than before.
 func (f *Feed) compareAll(ctx context.Context) error {
-	total, err := f.add(ctx, totalKey, 0)
+	total, err := f.addVersion(ctx, totalKey, 0)
 	if err != nil || f.known && total == f.total {
 		return err
 	}
 	topics := f.topics()
 	maps.DeleteFunc(f.seen, func(topic string, _ int64) bool { return !slices.Contains(topics, topic) })
 	for _, topic := range topics {
-		version, err := f.add(ctx, versionPrefix+topic, 0)
+		version, err := f.addVersion(ctx, versionPrefix+topic, 0)
 		if err != nil {
 			return err
 		}
@@ -210,7 +210,7 @@ func (f *Feed) compareAll(ctx context.Context) error {
 	return nil
 }
 
-func (f *Feed) add(ctx context.Context, key string, delta int64) (int64, error) {
+func (f *Feed) addVersion(ctx context.Context, key string, delta int64) (int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	return f.shared.Add(ctx, key, delta, lifetime)
