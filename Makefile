@@ -25,7 +25,12 @@ test-ci: ## the unit tests as CI runs them: with the race detector where there a
 race: ## all unit tests five times, with the race detector and in random order (half an hour)
 	CGO_ENABLED=1 go test -race -count=5 -shuffle=on -timeout 60m $$(go list ./... | grep -v /e2e)
 
-nightly: race limits-long e2e replicas first-run conformance chaos failovers bench-model cachecost prunebench goreleaser reproducible seeded-faults foreign-ids fuzz-long ## everything in its long form (hours; after make peers)
+nightly: race limits-long e2e s3 replicas first-run conformance chaos failovers bench-model cachecost prunebench goreleaser reproducible seeded-faults foreign-ids fuzz-long ## everything in its long form (hours; after make peers)
+
+.PHONY: s3
+s3: ## originals in a bucket, in the long form: gateways and servers killed, slow and refusing servers (ten minutes, and ten to compile MinIO)
+	CTXGATE_S3_LONG=1 CTXGATE_S3_SERVER=minio go test -count=1 -timeout 60m -v ./state/s3 | grep -vE '^(=== |    --- PASS|        --- PASS)'
+	CTXGATE_S3_LONG=1 CTXGATE_S3_SERVER=versitygw go test -count=1 -timeout 60m -v ./state/s3 | grep -vE '^(=== |    --- PASS|        --- PASS)'
 
 fuzz: ## every fuzz target, ten seconds each (FUZZTIME=…)
 	bash .ci/fuzz $(FUZZTIME)

@@ -100,7 +100,11 @@ func openStorage(ctx context.Context, cfg config.Config, openDriver func(context
 	store := state.New(driver, limits, time.Now)
 	shared, _ := driver.(state.Shared)
 	s := &Storage{Store: store, Shared: shared, Root: roots[0], OldRoots: roots[1:]}
-	if d, ok := driver.(*redis.Driver); ok {
+	index := driver
+	if d, ok := driver.(interface{ Index() state.Driver }); ok { // over it is the bucket of the originals
+		index = d.Index()
+	}
+	if d, ok := index.(*redis.Driver); ok {
 		s.redisStatus = d.Status
 	}
 	if s.Keys, err = keyring.New(store, s.Root, s.OldRoots...); err == nil {

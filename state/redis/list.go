@@ -153,3 +153,32 @@ func (d *Driver) appendKeys(ctx context.Context, req state.ListRequest, groups [
 func globEscape(text string) string {
 	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`, `^`, `\^`).Replace(text)
 }
+
+// GroupKeys implements [state.GroupLister].
+func (d *Driver) GroupKeys(ctx context.Context, group string, now time.Time) ([]string, error) {
+	if err := d.begin(ctx); err != nil {
+		return nil, err
+	}
+	defer d.end()
+	name := d.groupKey(group)
+	replies := d.client.DoMulti(ctx, d.client.B().Hget().Key(name).Field("m").Build(), d.client.B().Hkeys().Key(name).Build())
+	text, err := replies[0].ToString()
+	if rueidis.IsRedisNil(err) {
+		return nil, nil
+	}
+	fields, fieldsErr := replies[1].AsStrSlice()
+	if err := cmp.Or(err, fieldsErr); err != nil {
+		return nil, d.classify(ctx, err)
+	}
+	m, err := parseMeta(text)
+	if err != nil {
+		return nil, d.classify(ctx, err)
+	}
+	var keys []string
+	for _, field := range fields {
+		if key, isItem := strings.CutPrefix(field, "k"); isItem && m.expires > now.UnixMilli() {
+			keys = append(keys, key)
+		}
+	}
+	return keys, nil
+}

@@ -98,7 +98,7 @@ func (d *Driver) removeArchivedOf(ctx context.Context, prefix, keep string) erro
 }
 
 func (d *Driver) removeObjects(ctx context.Context, folder string, isGone func(name string) bool) error {
-	return d.bucket.List(ctx, folder, true, func(name string) error {
+	return d.bucket.List(ctx, folder, true, func(name string, _ int64) error {
 		if !isGone(name) {
 			return nil
 		}

@@ -72,19 +72,13 @@ func (b *bucket) Put(ctx context.Context, name string, body []byte) error {
 	return asFault(ctx, err)
 }
 
-// GetRange reads some bytes of an object. A negative offset is from its end; then there may be fewer.
+// GetRange reads some bytes of an object.
 func (b *bucket) GetRange(ctx context.Context, name string, offset, length int) ([]byte, error) {
-	var opts minio.GetObjectOptions
-	var err error
-	switch {
-	case length == 0:
+	if length == 0 {
 		return []byte{}, nil
-	case offset < 0:
-		err = opts.SetRange(0, int64(offset))
-	default:
-		err = opts.SetRange(int64(offset), int64(offset+length-1))
 	}
-	if err != nil {
+	var opts minio.GetObjectOptions
+	if err := opts.SetRange(int64(offset), int64(offset+length-1)); err != nil {
 		return nil, fmt.Errorf("the range of a value: %w", err)
 	}
 	return b.readObject(ctx, name, opts, length)
@@ -130,8 +124,8 @@ func (b *bucket) Remove(ctx context.Context, name string) error {
 	return err
 }
 
-// List calls f with the names under a prefix: all of them, or the next folders and objects.
-func (b *bucket) List(ctx context.Context, prefix string, recursive bool, f func(name string) error) error {
+// List calls f with the objects under a prefix: all of them, or the next folders and objects.
+func (b *bucket) List(ctx context.Context, prefix string, recursive bool, f func(name string, size int64) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	for object := range b.client.ListObjectsIter(ctx, b.name, minio.ListObjectsOptions{Prefix: b.prefix + prefix, Recursive: recursive}) {
@@ -142,7 +136,7 @@ func (b *bucket) List(ctx context.Context, prefix string, recursive bool, f func
 		if !ok {
 			continue
 		}
-		if err := f(name); err != nil {
+		if err := f(name, object.Size); err != nil {
 			return err
 		}
 	}

@@ -40,7 +40,7 @@ func (d *Driver) startRemoval() {
 // removeExpired deletes the segments that have expired, whole folders of an hour, and returns how many.
 func (d *Driver) removeExpired(ctx context.Context, now time.Time) (int, error) {
 	var folders []string
-	err := d.bucket.List(ctx, segmentsPrefix, false, func(name string) error {
+	err := d.bucket.List(ctx, segmentsPrefix, false, func(name string, _ int64) error {
 		if hour, ok := parseHourFolder(name); ok && time.Unix(hour*3600, 0).Add(removeMargin).Before(now) {
 			folders = append(folders, name)
 		}
@@ -51,7 +51,7 @@ func (d *Driver) removeExpired(ctx context.Context, now time.Time) (int, error) 
 	}
 	removed := 0
 	for _, folder := range folders {
-		err := d.bucket.List(ctx, folder, true, func(name string) error {
+		err := d.bucket.List(ctx, folder, true, func(name string, _ int64) error {
 			removed++
 			return d.bucket.Remove(ctx, name)
 		})

@@ -72,12 +72,12 @@ func (r *rebuild) note(f func(*Rebuilt)) {
 // errDamaged marks an object that can never be read; the others are restored all the same.
 var errDamaged = errors.New("an object of the bucket is damaged")
 
-func (r *rebuild) eachObject(ctx context.Context, prefix string, restore func(ctx context.Context, name string) error) error {
+func (r *rebuild) eachObject(ctx context.Context, prefix string, restore func(ctx context.Context, name string, size int64) error) error {
 	work, workCtx := errgroup.WithContext(ctx)
 	work.SetLimit(rebuildWorkers)
-	err := r.bucket.List(workCtx, prefix, true, func(name string) error {
+	err := r.bucket.List(workCtx, prefix, true, func(name string, size int64) error {
 		work.Go(func() error {
-			err := restore(workCtx, name)
+			err := restore(workCtx, name, size)
 			if errors.Is(err, errNoObject) {
 				return nil // it was removed meanwhile
 			}
@@ -101,7 +101,7 @@ func (r *rebuild) eachObject(ctx context.Context, prefix string, restore func(ct
 }
 
 // restoreArchived restores an archived item. If there are several versions of it, the last one stays.
-func (r *rebuild) restoreArchived(ctx context.Context, name string) error {
+func (r *rebuild) restoreArchived(ctx context.Context, name string, _ int64) error {
 	object, err := r.bucket.Get(ctx, name, maxObjectBytes)
 	if err != nil {
 		return err
@@ -139,7 +139,7 @@ func (r *rebuild) restoreArchived(ctx context.Context, name string) error {
 // isNewestVersion looks for later values of the same key.
 func (r *rebuild) isNewestVersion(ctx context.Context, p pendingItem, name string) (bool, error) {
 	newest := true
-	err := r.bucket.List(ctx, keyFolder(p.item.Group, p.item.Key), true, func(other string) error {
+	err := r.bucket.List(ctx, keyFolder(p.item.Group, p.item.Key), true, func(other string, _ int64) error {
 		if other == name {
 			return nil
 		}
@@ -159,19 +159,22 @@ func (r *rebuild) isNewestVersion(ctx context.Context, p pendingItem, name strin
 }
 
 // restoreSegment restores the pointers to the values of a segment.
-func (r *rebuild) restoreSegment(ctx context.Context, name string) error {
+func (r *rebuild) restoreSegment(ctx context.Context, name string, size int64) error {
 	now := r.now().Truncate(time.Millisecond)
 	hour, ok := parseHourFolder(name)
 	ends := time.Unix(hour*3600, 0)
 	if !ok || !ends.After(now) {
 		return nil
 	}
-	tail, err := r.bucket.GetRange(ctx, name, -footerGuess, footerGuess)
+	if size > maxSegmentBytes {
+		return fmt.Errorf("%w: %s: %w", errDamaged, name, errFormat)
+	}
+	tail, err := r.readTail(ctx, name, int(size), footerGuess)
 	if err != nil {
 		return err
 	}
 	if n, err := footerLength(tail); err == nil && n+trailerBytes > len(tail) {
-		if tail, err = r.bucket.GetRange(ctx, name, -(n + trailerBytes), n+trailerBytes); err != nil {
+		if tail, err = r.readTail(ctx, name, int(size), n+trailerBytes); err != nil {
 			return err
 		}
 	}
@@ -195,6 +198,12 @@ func (r *rebuild) restoreSegment(ctx context.Context, name string) error {
 		f.Restored += restored
 	})
 	return nil
+}
+
+// readTail reads the end of an object.
+func (r *rebuild) readTail(ctx context.Context, name string, size, length int) ([]byte, error) {
+	length = min(size, length)
+	return r.bucket.GetRange(ctx, name, size-length, length)
 }
 
 // restoreValue puts a pointer where there is none, or one to an older value that was restored, too.

@@ -132,6 +132,9 @@ func open(base state.Driver, opts Options) (*Driver, error) {
 	return d, nil
 }
 
+// Index is the driver with everything but the blobs.
+func (d *Driver) Index() state.Driver { return d.base }
+
 // begin counts an operation that is under way; its end must be called.
 func (d *Driver) begin(ctx context.Context) (end func(), err error) {
 	d.mu.RLock()

@@ -84,6 +84,9 @@ func TestDriverWithBlobs(t *testing.T) {
 
 // Without the disk cache every read is one of the bucket; and a base that cannot list a group is asked for all.
 func TestDriverWithBlobsUncached(t *testing.T) {
+	if os.Getenv(envLong) == "" {
+		t.Skipf("set %s to run the suite without the disk cache, too", envLong)
+	}
 	statetest.TestApart(t, func(t *testing.T) state.Driver {
 		opts := testOptions(t)
 		opts.Config.CacheBytes = 0

@@ -15,7 +15,8 @@ const (
 	segmentMagic = "ctxgseg1"
 	trailerBytes = sumBytes + 8 + len(segmentMagic)
 
-	maxValueBytes = 1 << 30 // no driver has larger ones
+	maxValueBytes   = 1 << 30 // no driver has larger ones
+	maxSegmentBytes = 2 * maxValueBytes
 )
 
 var errChecksum = errors.New("its checksum is another")

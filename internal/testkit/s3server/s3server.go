@@ -1,5 +1,5 @@
-// Package s3server starts real S3 servers for tests: gofakes3, which installs in seconds, or versitygw or MinIO where they are
-// installed (make s3-servers). proxy.go is before the server and makes it slow, refuses requests, or counts them.
+// Package s3server starts real S3 servers for tests: gofakes3, which installs in seconds, or versitygw or MinIO, which take minutes
+// to compile. All are installed once, into the user's cache. proxy.go is before the server and makes it slow, refuses requests, or counts them.
 package s3server
 
 import (
