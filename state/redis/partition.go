@@ -94,7 +94,7 @@ var recountLua string
 var (
 	putScript     = newScript(indexLua, putLua)
 	touchScript   = newScript(indexLua, touchLua)
-	ackedScript   = newScript(indexLua, ackedLua)
+	ackedScript   = newScript(ackedLua)
 	removeScript  = newScript(indexLua, removeLua)
 	recountScript = newScript(indexLua, recountLua)
 	allScripts    = []*script{putScript, touchScript, ackedScript, removeScript, recountScript}

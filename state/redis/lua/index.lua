@@ -59,9 +59,10 @@ local function remove(group, m)
   count(m, -1)
 end
 
--- keepFor lets a group, and the indexes for as long as there is one, go by themselves when nobody sweeps.
+-- keepFor lets a group, and the indexes for as long as there is one, go by themselves when nobody sweeps. The time has a margin of
+-- an hour over the lease; half of it is used up before it is set again, because every change is synced and replicated.
 local function keepFor(ms, keys)
   for _, key in ipairs(keys) do
-    if redis.call('PTTL', key) < ms then redis.call('PEXPIRE', key, string.format('%.0f', ms)) end
+    if redis.call('PTTL', key) < ms - 1800000 then redis.call('PEXPIRE', key, string.format('%.0f', ms)) end
   end
 end
