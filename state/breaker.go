@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 
 const (
 	probeEvery = 250 * time.Millisecond // how often a driver is probed while a breaker is open
+	probeWait  = 100 * time.Millisecond // how long a read waits for a probe
 	probeCount = 8                      // groups that a probe of writes puts, so that several servers take part
 
 	slowRead  = 50 * time.Millisecond // a quick read that takes longer is slow
@@ -23,38 +25,63 @@ const (
 // breaker is a circuit breaker: while it is open, the driver is not called and callers get [errBreakerOpen] at once,
 // instead of waiting. No caller has to try whether the driver works again: a probe in the background does.
 type breaker struct {
-	open      atomic.Bool
-	nextProbe atomic.Int64 // in Unix nanoseconds
-	probing   atomic.Bool
+	open atomic.Bool
+
+	mu        sync.Mutex
+	nextProbe time.Time
+	probing   chan struct{} // closed when the probe that runs has ended; nil if none runs
 }
 
 var errBreakerOpen = fault.New(fault.Unavailable, "the store is unavailable: its circuit breaker is open after a timeout")
 
 func (b *breaker) trip() {
-	b.nextProbe.Store(time.Now().Add(probeEvery).UnixNano())
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.nextProbe = time.Now().Add(probeEvery)
 	b.open.Store(true)
 }
 
 // refuses reports whether the breaker is open, and sees to it that the driver is probed now and then. A probe that works
-// within the limit closes the breaker. One that is stuck is the only one.
-func (b *breaker) refuses(limit time.Duration, probe func(context.Context) error) bool {
+// within the limit closes the breaker. One that is stuck is the only one. The caller waits for a probe for a moment, if
+// wait is positive: who asks first after an outage is to get an answer.
+func (b *breaker) refuses(wait, limit time.Duration, probe func(context.Context) error) bool {
 	if !b.open.Load() {
 		return false
 	}
-	if time.Now().UnixNano() >= b.nextProbe.Load() && b.probing.CompareAndSwap(false, true) {
-		go func() {
-			defer b.probing.Store(false)
-			ctx, cancel := context.WithTimeout(context.Background(), limit)
-			defer cancel()
-			start := time.Now()
-			if err := runProbe(ctx, probe); time.Since(start) >= limit || isDown(err) {
-				b.trip()
-				return
-			}
-			b.open.Store(false)
-		}()
+	probing := b.startProbe(limit, probe)
+	if probing == nil || wait == 0 {
+		return true
 	}
-	return true
+	select {
+	case <-probing:
+	case <-time.After(wait):
+	}
+	return b.open.Load()
+}
+
+// startProbe returns the probe that runs, nil if it is too early for another.
+func (b *breaker) startProbe(limit time.Duration, probe func(context.Context) error) <-chan struct{} {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.probing != nil || time.Now().Before(b.nextProbe) {
+		return b.probing
+	}
+	done := make(chan struct{})
+	b.probing = done
+	go func() {
+		defer close(done)
+		ctx, cancel := context.WithTimeout(context.Background(), limit)
+		defer cancel()
+		start := time.Now()
+		err := runProbe(ctx, probe)
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.probing, b.nextProbe = nil, time.Now().Add(probeEvery)
+		if time.Since(start) < limit && !isDown(err) {
+			b.open.Store(false)
+		}
+	}()
+	return done
 }
 
 func runProbe(ctx context.Context, probe func(context.Context) error) (err error) {
@@ -104,23 +131,30 @@ func (s *shared) probeWrite(ctx context.Context) error {
 
 // guardRead runs an operation that reads under the store's time limit, unless the breaker is open.
 func guardRead[T any](ctx context.Context, s *Store, op func(context.Context) (T, error)) (T, error) {
-	return guard(ctx, s.config.Timeout.D(), &s.breakers.reads, s.probeRead, op)
+	return guard(ctx, s.config.Timeout.D(), guarding{&s.breakers.reads, s.probeRead, probeWait}, op)
 }
 
 // guardWrite is guardRead for an operation that changes the store.
 func guardWrite[T any](ctx context.Context, s *Store, op func(context.Context) (T, error)) (T, error) {
-	return guard(ctx, s.config.Timeout.D(), &s.breakers.writes, s.probeWrite, op)
+	return guard(ctx, s.config.Timeout.D(), guarding{&s.breakers.writes, s.probeWrite, 0}, op)
 }
 
-func guard[T any](ctx context.Context, limit time.Duration, b *breaker, probe func(context.Context) error, op func(context.Context) (T, error)) (T, error) {
-	if b.refuses(limit, probe) {
+// guarding is how a kind of operations is guarded.
+type guarding struct {
+	breaker *breaker
+	probe   func(context.Context) error
+	wait    time.Duration // for a probe
+}
+
+func guard[T any](ctx context.Context, limit time.Duration, g guarding, op func(context.Context) (T, error)) (T, error) {
+	if g.breaker.refuses(g.wait, limit, g.probe) {
 		var none T
 		return none, errBreakerOpen
 	}
 	start := time.Now()
 	value, err := withTimeout(ctx, limit, op)
 	if err != nil && fault.KindOf(err) == fault.Timeout && time.Since(start) >= limit {
-		b.trip()
+		g.breaker.trip()
 	}
 	return value, err
 }
@@ -150,9 +184,9 @@ func (q *quickBreaker) noteSlow() {
 func guardQuick[T any](ctx context.Context, s *Store, op func(context.Context) (T, error)) (T, error) {
 	q := &s.breakers.quick
 	if s.config.Driver != "redis" { // a local store has no network that could be slow
-		return guardRead(ctx, s, op)
+		return guard(ctx, s.config.Timeout.D(), guarding{&s.breakers.reads, s.probeRead, 0}, op)
 	}
-	if q.refuses(slowRead, s.probeRead) {
+	if q.refuses(0, slowRead, s.probeRead) {
 		var none T
 		return none, errBreakerOpen
 	}

@@ -216,10 +216,11 @@ func (k *keeping) readBack(reader *testGateway, shown []shownText) (lost []strin
 		readers.Go(func() {
 			for s := range next {
 				problem := ""
-				for range 3 { // a busy machine may need longer than the store's time limit
+				for range 20 { // a busy machine may need longer than the store's time limit
 					if problem = k.readOne(reader, s); problem == "" || strings.HasPrefix(problem, "gone") {
 						break
 					}
+					time.Sleep(100 * time.Millisecond)
 				}
 				if problem != "" {
 					mu.Lock()
