@@ -41,26 +41,35 @@ func (b *breaker) trip() {
 	b.open.Store(true)
 }
 
+// guarding is how a kind of operations is guarded.
+type guarding struct {
+	breaker *breaker
+	probe   func(context.Context) error
+	limit   time.Duration // of an operation, and of a probe
+	quick   time.Duration // a probe that takes longer does not close the breaker; it may have made a connection
+	wait    time.Duration // how long a caller waits for a probe: who asks first after an outage is to get an answer
+}
+
 // refuses reports whether the breaker is open, and sees to it that the driver is probed now and then. A probe that works
-// within the limit closes the breaker. One that is stuck is the only one. The caller waits for a probe for a moment, if
-// wait is positive: who asks first after an outage is to get an answer.
-func (b *breaker) refuses(wait, limit time.Duration, probe func(context.Context) error) bool {
-	if !b.open.Load() {
+// closes the breaker. One that is stuck is the only one.
+func (g guarding) refuses() bool {
+	if !g.breaker.open.Load() {
 		return false
 	}
-	probing := b.startProbe(limit, probe)
-	if probing == nil || wait == 0 {
+	probing := g.startProbe()
+	if probing == nil || g.wait == 0 {
 		return true
 	}
 	select {
 	case <-probing:
-	case <-time.After(wait):
+	case <-time.After(g.wait):
 	}
-	return b.open.Load()
+	return g.breaker.open.Load()
 }
 
 // startProbe returns the probe that runs, nil if it is too early for another.
-func (b *breaker) startProbe(limit time.Duration, probe func(context.Context) error) <-chan struct{} {
+func (g guarding) startProbe() <-chan struct{} {
+	b := g.breaker
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.probing != nil || time.Now().Before(b.nextProbe) {
@@ -70,14 +79,14 @@ func (b *breaker) startProbe(limit time.Duration, probe func(context.Context) er
 	b.probing = done
 	go func() {
 		defer close(done)
-		ctx, cancel := context.WithTimeout(context.Background(), limit)
+		ctx, cancel := context.WithTimeout(context.Background(), g.limit)
 		defer cancel()
 		start := time.Now()
-		err := runProbe(ctx, probe)
+		err := runProbe(ctx, g.probe)
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		b.probing, b.nextProbe = nil, time.Now().Add(probeEvery)
-		if time.Since(start) < limit && !isDown(err) {
+		if time.Since(start) < g.quick && !isDown(err) {
 			b.open.Store(false)
 		}
 	}()
@@ -131,29 +140,33 @@ func (s *shared) probeWrite(ctx context.Context) error {
 
 // guardRead runs an operation that reads under the store's time limit, unless the breaker is open.
 func guardRead[T any](ctx context.Context, s *Store, op func(context.Context) (T, error)) (T, error) {
-	return guard(ctx, s.config.Timeout.D(), guarding{&s.breakers.reads, s.probeRead, probeWait}, op)
+	return guard(ctx, s.guardingReads(probeWait), op)
 }
 
 // guardWrite is guardRead for an operation that changes the store.
 func guardWrite[T any](ctx context.Context, s *Store, op func(context.Context) (T, error)) (T, error) {
-	return guard(ctx, s.config.Timeout.D(), guarding{&s.breakers.writes, s.probeWrite, 0}, op)
+	limit := s.config.Timeout.D()
+	return guard(ctx, guarding{breaker: &s.breakers.writes, probe: s.probeWrite, limit: limit, quick: limit}, op)
 }
 
-// guarding is how a kind of operations is guarded.
-type guarding struct {
-	breaker *breaker
-	probe   func(context.Context) error
-	wait    time.Duration // for a probe
+func (s *Store) guardingReads(wait time.Duration) guarding {
+	limit := s.config.Timeout.D()
+	return guarding{breaker: &s.breakers.reads, probe: s.probeRead, limit: limit, quick: limit, wait: wait}
 }
 
-func guard[T any](ctx context.Context, limit time.Duration, g guarding, op func(context.Context) (T, error)) (T, error) {
-	if g.breaker.refuses(g.wait, limit, g.probe) {
+// guardingQuick is for reads that every reply waits for.
+func (s *Store) guardingQuick() guarding {
+	return guarding{breaker: &s.breakers.quick.breaker, probe: s.probeRead, limit: s.config.Timeout.D(), quick: slowRead}
+}
+
+func guard[T any](ctx context.Context, g guarding, op func(context.Context) (T, error)) (T, error) {
+	if g.refuses() {
 		var none T
 		return none, errBreakerOpen
 	}
 	start := time.Now()
-	value, err := withTimeout(ctx, limit, op)
-	if err != nil && fault.KindOf(err) == fault.Timeout && time.Since(start) >= limit {
+	value, err := withTimeout(ctx, g.limit, op)
+	if err != nil && fault.KindOf(err) == fault.Timeout && time.Since(start) >= g.limit {
 		g.breaker.trip()
 	}
 	return value, err
@@ -184,9 +197,9 @@ func (q *quickBreaker) noteSlow() {
 func guardQuick[T any](ctx context.Context, s *Store, op func(context.Context) (T, error)) (T, error) {
 	q := &s.breakers.quick
 	if s.config.Driver != "redis" { // a local store has no network that could be slow
-		return guard(ctx, s.config.Timeout.D(), guarding{&s.breakers.reads, s.probeRead, 0}, op)
+		return guard(ctx, s.guardingReads(0), op)
 	}
-	if q.refuses(0, slowRead, s.probeRead) {
+	if s.guardingQuick().refuses() {
 		var none T
 		return none, errBreakerOpen
 	}

@@ -83,7 +83,8 @@ func TestStuckDriverOpensTheBreaker(t *testing.T) {
 // slowDriver is a server at the end of a slow network.
 type slowDriver struct {
 	state.Driver
-	delay atomic.Int64
+	delay   atomic.Int64
+	aborted atomic.Int64 // probes
 }
 
 func (d *slowDriver) sleep(ctx context.Context) error {
@@ -104,6 +105,7 @@ func (d *slowDriver) Get(ctx context.Context, group, key string, now time.Time) 
 
 func (d *slowDriver) Epoch(ctx context.Context) (state.Epoch, error) {
 	if err := d.sleep(ctx); err != nil {
+		d.aborted.Add(1)
 		return 0, err
 	}
 	return d.Driver.Epoch(ctx)
@@ -146,6 +148,9 @@ func TestSlowDriverOpensTheQuickBreaker(t *testing.T) {
 				}
 				if _, err := s.Get(t.Context(), "a"); delay < time.Second && err != nil {
 					t.Errorf("an original is not returned: %v", err)
+				}
+				if d.aborted.Load() > 0 && delay < time.Second {
+					t.Error("a probe was not given the time that a new connection needs")
 				}
 				d.delay.Store(0)
 				time.Sleep(10 * time.Second)

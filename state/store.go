@@ -131,7 +131,7 @@ func (s *Store) GetQuick(ctx context.Context, key string) ([]byte, error) {
 
 // Ready returns an error if a reply should not wait for the store now, because it is down or slow.
 func (s *Store) Ready() error {
-	if s.breakers.quick.refuses(0, slowRead, s.probeRead) {
+	if s.guardingQuick().refuses() {
 		return errBreakerOpen
 	}
 	return nil
