@@ -57,8 +57,8 @@ type openMemory struct{ *memory.Driver }
 
 func (openMemory) Close() error { return nil }
 
-// startReplicas starts replicas of one gateway.
-func startReplicas(t *testing.T, n int, text string) []*running {
+// startOverOneStore starts replicas of one gateway.
+func startOverOneStore(t *testing.T, n int, text string) []*running {
 	t.Helper()
 	store := openMemory{memory.New()}
 	var all []*running
@@ -118,7 +118,7 @@ func TestServerOnOneReplica(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := startReplicas(t, 3, "[[servers]]\nid = 'c'\ncommand = ['"+self+"', 'run:counter']\nreplicas = 'one'\n")
+	all := startOverOneStore(t, 3, "[[servers]]\nid = 'c'\ncommand = ['"+self+"', 'run:counter']\nreplicas = 'one'\n")
 	first, calls := 0, 0
 	for _, r := range all {
 		for _, revision := range []mcpwire.Revision{mcpwire.Legacy, mcpwire.Modern} {
