@@ -237,12 +237,10 @@ func TestPutsPerOriginal(t *testing.T) {
 	defer d.Close()
 	originals := rounds(300, 3000)
 	before, start := testServer.Proxy.Count("PUT"), time.Now()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
 	var wg sync.WaitGroup
 	var slowest atomic.Int64
 	for i := range originals {
-		<-tick.C
+		time.Sleep(time.Until(start.Add(time.Duration(i) * 10 * time.Millisecond)))
 		wg.Go(func() {
 			start := time.Now()
 			if err := d.Put(t.Context(), []state.Item{blob(fmt.Sprint(i))}, realLease()); err != nil {

@@ -85,6 +85,9 @@ func (d *driver) oneReader(items []state.Item, stop chan struct{}) {
 		if _, err := d.Stat(d.ctx); err != nil {
 			d.Errorf("Stat: %v", err)
 		}
+		if d.isApart {
+			time.Sleep(time.Millisecond) // the server, which is another process, needs the processor, too
+		}
 	}
 }
 
