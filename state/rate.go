@@ -48,17 +48,17 @@ func (r Rate) everyMicros() int64 {
 // Extra, and how long to wait for Cost; if that is not 0, only Spent was taken.
 func (r Rate) Use(full Moment, nowMicros int64) (next Moment, extra int64, wait time.Duration) {
 	now, burst := Moment{Micros: nowMicros}, r.Refill(r.Burst)
-	latest := r.plus(now, burst)
+	latest := r.addMoments(now, burst)
 	full = later(full, now)
 	if r.Spent >= 0 {
-		full = r.plus(full, r.Refill(min(r.Spent, r.Burst)))
+		full = r.addMoments(full, r.Refill(min(r.Spent, r.Burst)))
 	} else {
 		full = later(r.minus(full, r.Refill(min(-r.Spent, r.Burst))), now)
 	}
 	if full.after(latest) {
 		full = latest
 	}
-	next = r.plus(full, r.Refill(r.Cost))
+	next = r.addMoments(full, r.Refill(r.Cost))
 	if next.after(latest) {
 		short := r.minus(next, latest)
 		if short.Part > 0 {
@@ -69,7 +69,7 @@ func (r Rate) Use(full Moment, nowMicros int64) (next Moment, extra int64, wait 
 	if r.Extra > 0 {
 		room := r.minus(latest, next)
 		extra = min(r.Extra, r.callsIn(room))
-		next = r.plus(next, r.Refill(extra))
+		next = r.addMoments(next, r.Refill(extra))
 	}
 	return next, extra, 0
 }
@@ -83,7 +83,7 @@ func (r Rate) callsIn(m Moment) int64 {
 	return int64(quotient) //nolint:gosec // at most the burst
 }
 
-func (r Rate) plus(a, b Moment) Moment {
+func (r Rate) addMoments(a, b Moment) Moment {
 	sum := Moment{a.Micros + b.Micros, a.Part + b.Part}
 	if sum.Part >= r.Calls {
 		sum.Micros++

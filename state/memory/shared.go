@@ -41,8 +41,8 @@ func newShared() shared {
 	return shared{entries: map[entryKey]*entry{}, sweepSize: minSweepSize, topics: map[string]map[*subscriber]struct{}{}, done: make(chan struct{})}
 }
 
-// find returns a live entry, nil for none.
-func (s *shared) find(kind rune, key string, now time.Time) *entry {
+// findEntry returns a live entry, nil for none.
+func (s *shared) findEntry(kind rune, key string, now time.Time) *entry {
 	e := s.entries[entryKey{kind, key}]
 	if e == nil || !now.Before(e.expires) {
 		return nil
@@ -52,7 +52,7 @@ func (s *shared) find(kind rune, key string, now time.Time) *entry {
 
 // findOrAdd returns a live entry, a new one if need be.
 func (s *shared) findOrAdd(kind rune, key string, now time.Time) *entry {
-	if e := s.find(kind, key, now); e != nil {
+	if e := s.findEntry(kind, key, now); e != nil {
 		return e
 	}
 	if len(s.entries) >= s.sweepSize {
@@ -98,7 +98,7 @@ func (d *Driver) Take(ctx context.Context, rates []state.Rate) (state.Taken, err
 
 // fullAt is when a rate will be full.
 func (d *Driver) fullAt(key string, now time.Time) state.Moment {
-	if e := d.shared.find('r', key, now); e != nil {
+	if e := d.shared.findEntry('r', key, now); e != nil {
 		return e.full
 	}
 	return state.Moment{}
@@ -126,7 +126,7 @@ func (d *Driver) Hold(ctx context.Context, key string, value []byte, lifetime ti
 		return false, err
 	}
 	now := time.Now()
-	if e := d.shared.find('l', key, now); e != nil && !bytes.Equal(e.value, value) {
+	if e := d.shared.findEntry('l', key, now); e != nil && !bytes.Equal(e.value, value) {
 		return false, nil
 	}
 	e := d.shared.findOrAdd('l', key, now)
@@ -141,7 +141,7 @@ func (d *Driver) Held(ctx context.Context, key string) ([]byte, error) {
 	if err := d.checkOpen(ctx); err != nil {
 		return nil, err
 	}
-	e := d.shared.find('l', key, time.Now())
+	e := d.shared.findEntry('l', key, time.Now())
 	if e == nil {
 		return nil, nil
 	}
@@ -155,7 +155,7 @@ func (d *Driver) Release(ctx context.Context, key string, value []byte) error {
 	if err := d.checkOpen(ctx); err != nil {
 		return err
 	}
-	if e := d.shared.find('l', key, time.Now()); e != nil && bytes.Equal(e.value, value) {
+	if e := d.shared.findEntry('l', key, time.Now()); e != nil && bytes.Equal(e.value, value) {
 		delete(d.shared.entries, entryKey{'l', key})
 	}
 	return nil
@@ -190,7 +190,7 @@ func (d *Driver) Leave(ctx context.Context, set, member string) error {
 	if err := d.checkOpen(ctx); err != nil {
 		return err
 	}
-	if e := d.shared.find('m', set, time.Now()); e != nil {
+	if e := d.shared.findEntry('m', set, time.Now()); e != nil {
 		delete(e.members, member)
 	}
 	return nil

@@ -51,7 +51,7 @@ func (d *Driver) readEpochs(ctx context.Context) ([]string, error) {
 	for i, r := range d.client.DoMulti(ctx, reads...) {
 		var err error
 		if values[i], err = r.ToString(); err != nil && !rueidis.IsRedisNil(err) {
-			return nil, d.classify(ctx, err)
+			return nil, d.asFault(ctx, err)
 		}
 	}
 	return values, nil

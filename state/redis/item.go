@@ -197,24 +197,24 @@ func (d *Driver) Get(ctx context.Context, group, key string, now time.Time) ([]b
 func (d *Driver) readItem(ctx context.Context, group, key string, now time.Time) (value []byte, isMarked bool, err error) {
 	reply, err := d.client.Do(ctx, d.client.B().Hmget().Key(d.groupKey(group)).Field("m", "u", "k"+key).Build()).ToArray()
 	if err != nil {
-		return nil, false, d.classify(ctx, err)
+		return nil, false, d.asFault(ctx, err)
 	}
 	if reply[0].IsNil() || reply[2].IsNil() {
 		return nil, false, state.ErrUnknown
 	}
 	text, err := reply[0].ToString()
 	if err != nil {
-		return nil, false, d.classify(ctx, err)
+		return nil, false, d.asFault(ctx, err)
 	}
 	m, err := parseMeta(text)
 	if err != nil {
-		return nil, false, d.classify(ctx, err)
+		return nil, false, d.asFault(ctx, err)
 	}
 	if m.expires <= now.UnixMilli() {
 		return nil, false, state.ErrUnknown
 	}
 	value, err = reply[2].AsBytes()
-	return value, !reply[1].IsNil(), d.classify(ctx, err)
+	return value, !reply[1].IsNil(), d.asFault(ctx, err)
 }
 
 // holds reports whether a condition holds now, and whether its group is marked.
@@ -234,7 +234,7 @@ func (d *Driver) Touch(ctx context.Context, group string, lease state.Lease) (bo
 	defer d.end()
 	reply, err := d.client.Do(ctx, d.client.B().Hmget().Key(d.groupKey(group)).Field("m", "u").Build()).ToArray()
 	if err != nil {
-		return false, d.classify(ctx, err)
+		return false, d.asFault(ctx, err)
 	}
 	text, err := reply[0].ToString()
 	if err != nil {
@@ -242,7 +242,7 @@ func (d *Driver) Touch(ctx context.Context, group string, lease state.Lease) (bo
 	}
 	m, err := parseMeta(text)
 	if err != nil {
-		return false, d.classify(ctx, err)
+		return false, d.asFault(ctx, err)
 	}
 	seen, expires, granularity := lease.LastUsed.UnixMilli(), lease.Expires.UnixMilli(), lease.Granularity.Milliseconds()
 	if m.expires <= seen {
@@ -267,10 +267,10 @@ func (d *Driver) touchGroup(ctx context.Context, group string, lease state.Lease
 	}
 	reply, err := c.reply.ToArray()
 	if err != nil {
-		return false, d.classify(ctx, err)
+		return false, d.asFault(ctx, err)
 	}
 	n, err := reply[0].AsInt64()
-	return n == 1, d.classify(ctx, err)
+	return n == 1, d.asFault(ctx, err)
 }
 
 // Drop implements [state.Driver].
@@ -281,7 +281,7 @@ func (d *Driver) Drop(ctx context.Context, group string) error {
 	defer d.end()
 	n, err := d.client.Do(ctx, d.client.B().Exists().Key(d.groupKey(group)).Build()).AsInt64()
 	if err != nil || n == 0 {
-		return d.classify(ctx, err)
+		return d.asFault(ctx, err)
 	}
 	_, err = d.removeGroups(ctx, []removal{{partition: partitionOf(group), groups: []string{group}, mode: "drop", budget: -1, isNewEpoch: true}})
 	return err

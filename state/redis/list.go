@@ -87,7 +87,7 @@ func (d *Driver) scanItems(ctx context.Context, req state.ListRequest) (entries 
 		for cursor := uint64(0); ; {
 			scan, err := d.client.Do(ctx, d.client.B().Zscan().Key(d.base(p)+"x").Cursor(cursor).Match(globEscape(req.Groups)+"*").Count(listStep).Build()).AsScanEntry()
 			if err != nil {
-				return nil, false, d.classify(ctx, err)
+				return nil, false, d.asFault(ctx, err)
 			}
 			var groups []string
 			for i := 0; i < len(scan.Elements); i += 2 { // members and scores
@@ -133,11 +133,11 @@ func (d *Driver) appendKeys(ctx context.Context, req state.ListRequest, groups [
 		}
 		keys, keysErr := replies[2*i+1].AsStrSlice()
 		if err := cmp.Or(err, keysErr); err != nil {
-			return nil, d.classify(ctx, err)
+			return nil, d.asFault(ctx, err)
 		}
 		m, err := parseMeta(text)
 		if err != nil {
-			return nil, d.classify(ctx, err)
+			return nil, d.asFault(ctx, err)
 		}
 		for _, field := range keys[:min(len(keys), maxListFields)] {
 			key, isItem := strings.CutPrefix(field, "k")
@@ -168,11 +168,11 @@ func (d *Driver) GroupKeys(ctx context.Context, group string, now time.Time) ([]
 	}
 	fields, fieldsErr := replies[1].AsStrSlice()
 	if err := cmp.Or(err, fieldsErr); err != nil {
-		return nil, d.classify(ctx, err)
+		return nil, d.asFault(ctx, err)
 	}
 	m, err := parseMeta(text)
 	if err != nil {
-		return nil, d.classify(ctx, err)
+		return nil, d.asFault(ctx, err)
 	}
 	var keys []string
 	for _, field := range fields {

@@ -229,7 +229,7 @@ func (d *Driver) write(ctx context.Context, commands []*command) error {
 	for try := 1; ; try++ {
 		err := d.writeOnce(ctx, commands)
 		if err != nil && !errors.Is(err, errMoved) {
-			return d.classify(ctx, err)
+			return d.asFault(ctx, err)
 		}
 		var again []*command
 		for _, c := range commands {
@@ -237,7 +237,7 @@ func (d *Driver) write(ctx context.Context, commands []*command) error {
 				continue
 			}
 			if c.err != nil && !isElsewhere(c.err) {
-				return d.classify(ctx, c.err)
+				return d.asFault(ctx, c.err)
 			}
 			again = append(again, c)
 		}
@@ -248,11 +248,11 @@ func (d *Driver) write(ctx context.Context, commands []*command) error {
 			err = again[0].err
 		}
 		if try == maxTries || ctx.Err() != nil {
-			return d.classify(ctx, err)
+			return d.asFault(ctx, err)
 		}
 		// A failover, or a slot on its way to another server.
 		if err := d.readTopologyAgain(ctx); err != nil {
-			return d.classify(ctx, err)
+			return d.asFault(ctx, err)
 		}
 		commands = again
 		select {
@@ -313,8 +313,8 @@ func isElsewhere(err error) bool {
 	return isReply(err, "MOVED", "ASK", "TRYAGAIN", "READONLY", "CLUSTERDOWN", "NOSCRIPT")
 }
 
-// classify makes a fault of an error, and has the topology read again.
-func (d *Driver) classify(ctx context.Context, err error) error {
+// asFault makes a fault of an error, and has the topology read again.
+func (d *Driver) asFault(ctx context.Context, err error) error {
 	var known *fault.Error
 	switch {
 	case err == nil:

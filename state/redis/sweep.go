@@ -72,7 +72,7 @@ func (d *Driver) removeGroups(ctx context.Context, removals []removal) (result s
 			err = d.recount(ctx, c.partition)
 		}
 	}
-	return result, d.classify(ctx, err)
+	return result, d.asFault(ctx, err)
 }
 
 // recount counts a partition again in which groups were indexed that had gone by themselves.
@@ -425,7 +425,7 @@ func (d *Driver) DropOwners(ctx context.Context, prefix, keep string) (state.Swe
 	for p := range partitionCount {
 		names, err := d.client.Do(ctx, d.client.B().Zrangebylex().Key(d.base(p)+"o").Min("["+prefix).Max(lexEnd(prefix)).Build()).AsStrSlice()
 		if err != nil {
-			return result, d.classify(ctx, err)
+			return result, d.asFault(ctx, err)
 		}
 		for _, name := range names {
 			if name == keep {
@@ -449,7 +449,7 @@ func (d *Driver) dropOwned(ctx context.Context, r removal, index string) (result
 	for {
 		groups, err := d.client.Do(ctx, d.client.B().Zrange().Key(d.base(r.partition)+index).Min("0").Max(strconv.Itoa(removeStep-1)).Build()).AsStrSlice()
 		if err != nil || len(groups) == 0 {
-			return result, d.classify(ctx, err)
+			return result, d.asFault(ctx, err)
 		}
 		r.groups = groups
 		got, err := d.removeGroups(ctx, []removal{r})

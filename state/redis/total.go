@@ -131,7 +131,7 @@ func (d *Driver) readStat(ctx context.Context) (state.Stat, error) {
 	for i, p := range stale {
 		reply, err := replies[i].ToArray()
 		if err != nil {
-			return state.Stat{}, d.classify(ctx, err)
+			return state.Stat{}, d.asFault(ctx, err)
 		}
 		n := readInts(reply)
 		t.partitions[p].note(n[0], started, state.Stat{Items: n[1], Bytes: n[2], Pinned: n[3]})
@@ -186,11 +186,11 @@ func (d *Driver) readOwners(ctx context.Context, prefix string) ([]state.OwnerSt
 	for p := range partitionCount {
 		var err error
 		if names[p], err = replies[2*p].AsStrSlice(); err != nil {
-			return nil, d.classify(ctx, err)
+			return nil, d.asFault(ctx, err)
 		}
 		total, err := replies[2*p+1].ToArray()
 		if err != nil {
-			return nil, d.classify(ctx, err)
+			return nil, d.asFault(ctx, err)
 		}
 		n := readInts(total)
 		only.versions[p], only.bytes[p] = n[0], n[1]
@@ -242,7 +242,7 @@ func (d *Driver) sumOwners(ctx context.Context, names [][]string, sums map[strin
 	for i, r := range d.client.DoMulti(ctx, reads...) {
 		reply, err := r.ToArray()
 		if err != nil {
-			return d.classify(ctx, err)
+			return d.asFault(ctx, err)
 		}
 		for j, bytes := range readInts(reply) {
 			sums[asked[i][j]] += bytes
