@@ -47,9 +47,9 @@ forgotten stays forgotten. Run it again if it fails; what was found stays.`,
 			return errors.New("the store is only in the memory of the running gateway (state.driver = \"memory\"), where no other process can write")
 		}
 		rebuilt, err := app.RebuildIndex(cmd.Context(), loaded.Config)
-		_, printErr := fmt.Fprintf(cmd.OutOrStdout(), "Read %s with %s; %s and %s were missing and are back.\n",
+		_, printErr := fmt.Fprintf(cmd.OutOrStdout(), "Read %s with %s; %s and %d secrets, tokens and approvals were missing and are back.\n",
 			countOf(int64(rebuilt.Segments), "segment"), countOf(int64(rebuilt.Values), "original"),
-			countOf(int64(rebuilt.Restored), "original"), countOf(int64(rebuilt.Archived), "secret or token"))
+			countOf(int64(rebuilt.Restored), "original"), rebuilt.Archived)
 		return errors.Join(err, printErr)
 	}
 	return cmd
