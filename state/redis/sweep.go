@@ -149,7 +149,7 @@ func (s *sweeper) removeExpired(ctx context.Context) error {
 		for p, reply := range s.client.DoMulti(ctx, reads...) {
 			groups, err := reply.AsStrSlice()
 			if err != nil {
-				return s.classify(ctx, err)
+				return s.asFault(ctx, err)
 			}
 			if len(groups) > 0 {
 				removals = append(removals, removal{partition: p, groups: groups, mode: "expired", budget: -1})
@@ -267,7 +267,7 @@ func (s *sweeper) oldest(ctx context.Context, owner string) (list []candidate, i
 	for _, reply := range s.client.DoMulti(ctx, reads...) {
 		groups, err := reply.AsStrSlice()
 		if err != nil {
-			return nil, false, s.classify(ctx, err)
+			return nil, false, s.asFault(ctx, err)
 		}
 		found, err := s.loadCandidates(ctx, groups)
 		if err != nil {
@@ -305,12 +305,12 @@ func (s *sweeper) loadCandidates(ctx context.Context, groups []string) ([]candid
 	for i, reply := range s.client.DoMulti(ctx, reads...) {
 		text, err := reply.ToString()
 		if err != nil && !rueidis.IsRedisNil(err) {
-			return nil, s.classify(ctx, err)
+			return nil, s.asFault(ctx, err)
 		}
 		var m groupMeta
 		if err == nil {
 			if m, err = parseMeta(text); err != nil {
-				return nil, s.classify(ctx, err)
+				return nil, s.asFault(ctx, err)
 			}
 		}
 		list = append(list, candidate{groups[i], m})
@@ -399,7 +399,7 @@ func (s *sweeper) ownerCandidates(ctx context.Context) ([]candidate, error) {
 	for _, reply := range s.client.DoMulti(ctx, reads...) {
 		groups, err := reply.AsStrSlice()
 		if err != nil {
-			return nil, s.classify(ctx, err)
+			return nil, s.asFault(ctx, err)
 		}
 		expired, err := s.loadCandidates(ctx, groups)
 		if err != nil {
