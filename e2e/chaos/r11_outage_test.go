@@ -71,7 +71,8 @@ func TestR11StoreOutages(t *testing.T) {
 	for _, out := range outages {
 		p99 := quantile(o.during[out.name], 0.99)
 		found += fmt.Sprintf(", %s %s", out.name, short(p99))
-		if fullRun && p99 > base+5*time.Millisecond {
+		// In a store that was emptied everything is stored anew, and no breaker opens.
+		if fullRun && !out.isEmptied && p99 > base+5*time.Millisecond {
 			t.Errorf("%s: p99 is %s, before it was %s", out.name, p99, base)
 		}
 	}
