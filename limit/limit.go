@@ -245,7 +245,7 @@ func (l *Limiter) take(rules []*rule, c Caller, t Target, h *Hold) error {
 
 // store puts what is used into the table, if it is not there yet.
 func (m match) store() {
-	if m.usage != &m.rule.shared {
+	if m.usage != &m.shared {
 		m.keys[m.owner] = m.usage
 	}
 }

@@ -246,7 +246,7 @@ func (l *Limiter) shortestRefusal(r rate) time.Duration {
 }
 
 // knows says whether the usage is of one owner; that of the callers beyond maxKeys says nothing about one of them.
-func (m match) knows() bool { return m.usage != &m.rule.shared }
+func (m match) knows() bool { return m.usage != &m.shared }
 
 // expire takes back what was granted and not used in time.
 func (u *usage) expire(now time.Duration) {

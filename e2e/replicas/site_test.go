@@ -114,14 +114,6 @@ func (r *replica) start(t *testing.T, binary string) {
 	}
 }
 
-// stop sends SIGTERM and waits for a clean end.
-func (r *replica) stop(t *testing.T) {
-	t.Helper()
-	if err := r.running.Terminate(time.Minute); err != nil {
-		t.Fatalf("replica %s: %v\n%s", r.name, err, r.running.Tail(4000))
-	}
-}
-
 // startBalancer runs HAProxy with the example of the folder deploy, at addresses of this test.
 func (s *site) startBalancer(t *testing.T) {
 	t.Helper()

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -253,9 +252,13 @@ func (d *Driver) sumOwners(ctx context.Context, names [][]string, sums map[strin
 
 // lexEnd is the end of the names that begin with a prefix, as ZRANGEBYLEX takes it.
 func lexEnd(prefix string) string {
-	trimmed := strings.TrimRight(prefix, "\xff")
-	if trimmed == "" {
+	end := []byte(prefix)
+	for len(end) > 0 && end[len(end)-1] == 0xff {
+		end = end[:len(end)-1]
+	}
+	if len(end) == 0 {
 		return "+"
 	}
-	return "(" + trimmed[:len(trimmed)-1] + string([]byte{trimmed[len(trimmed)-1] + 1})
+	end[len(end)-1]++
+	return "(" + string(end)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -297,7 +298,7 @@ func (c *command) build(b rueidis.Builder) rueidis.Completed {
 	if c.script == nil {
 		return b.Arbitrary(c.args...).Build()
 	}
-	return b.Arbitrary("EVALSHA", c.script.sha, fmt.Sprint(len(c.keys))).Keys(c.keys...).Args(c.args...).Build()
+	return b.Arbitrary("EVALSHA", c.script.sha, strconv.Itoa(len(c.keys))).Keys(c.keys...).Args(c.args...).Build()
 }
 
 // checkReplicas returns nil if all replicas have the writes before the WAIT: those that are known, and those that are connected,

@@ -123,7 +123,7 @@ func printCapacity(w io.Writer, c Costs, a Assumptions, seed uint64) {
 		}
 		fmt.Fprintln(w)
 	}
-	fmt.Fprint(w, "\n## Capacity\n\n")
+	_, _ = fmt.Fprint(w, "\n## Capacity\n\n")
 	row("active agents", func(k capacity) string { return number(k.agents) })
 	fmt.Fprintln(w, "|---|---:|---:|---:|")
 	row("requests a second", func(k capacity) string { return number(k.requests) })

@@ -168,7 +168,7 @@ func startMeasuredGateway(ctx context.Context, upstream, settings string) (_ *me
 	if err := problems.Err(); err != nil {
 		return nil, err
 	}
-	slog.SetDefault(app.NewLogger(io.Discard, loaded.Config.Log)) // its lines cost what they cost
+	slog.SetDefault(app.NewLogger(io.Discard, loaded.Log)) // its lines cost what they cost
 	ctx, cancel := context.WithCancel(ctx)
 	a, err := app.New(ctx, loaded.Config, app.Options{Version: "scalesim"})
 	if err != nil {
@@ -368,7 +368,7 @@ func (c *countingTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 // storeSize is what the gateway has stored, as its metrics say.
 func (g *measuredGateway) storeSize() (items, stored int64, err error) {
 	w := httptest.NewRecorder()
-	g.AdminHandler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	g.AdminHandler().ServeHTTP(w, httptest.NewRequestWithContext(context.Background(), http.MethodGet, "/metrics", nil))
 	lines := bufio.NewScanner(w.Body)
 	for lines.Scan() {
 		name, value, _ := strings.Cut(lines.Text(), " ")

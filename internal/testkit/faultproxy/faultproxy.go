@@ -97,12 +97,12 @@ func (p *Proxy) accept() {
 }
 
 func (p *Proxy) serve(client net.Conn) {
-	defer client.Close()
+	defer func() { _ = client.Close() }()
 	server, err := (&net.Dialer{Timeout: 5 * time.Second}).DialContext(context.Background(), "tcp", p.target)
 	if err != nil {
 		return
 	}
-	defer server.Close()
+	defer func() { _ = server.Close() }()
 	if !p.addConns(client, server) {
 		return
 	}
@@ -140,7 +140,7 @@ func (p *Proxy) forward(to, from net.Conn, delayed bool) {
 	chunks := make(chan chunk, 1024)
 	var writer sync.WaitGroup
 	writer.Go(func() {
-		defer to.Close()
+		defer func() { _ = to.Close() }()
 		for c := range chunks {
 			if !p.hold(c.due) {
 				return

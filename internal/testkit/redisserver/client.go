@@ -35,7 +35,7 @@ func (n *Node) Do(args ...string) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer conn.Close()
+	defer func() { _ = conn.Close() }()
 	if err := conn.SetDeadline(time.Now().Add(commandLimit)); err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package redisserver
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"os"
@@ -98,7 +99,7 @@ func (n *Node) startProcess() error {
 		return err
 	}
 	defer log.Close()
-	r := &run{cmd: exec.Command(program, n.configPath()), exited: make(chan struct{})}
+	r := &run{cmd: exec.CommandContext(context.Background(), program, n.configPath()), exited: make(chan struct{})}
 	r.cmd.Stdout, r.cmd.Stderr = log, log
 	endWithParent(r.cmd)
 	started := make(chan error)

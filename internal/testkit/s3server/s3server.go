@@ -107,8 +107,8 @@ func install(kind string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer os.RemoveAll(own)
-	cmd := exec.Command("go", "install", module)
+	defer func() { _ = os.RemoveAll(own) }()
+	cmd := exec.CommandContext(context.Background(), "go", "install", module)
 	cmd.Dir = own
 	cmd.Env = append(os.Environ(), "GOBIN="+own, "CGO_ENABLED=0", "GOFLAGS=-trimpath")
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -118,7 +118,7 @@ func install(kind string) (string, error) {
 }
 
 func (s *Server) command() *exec.Cmd {
-	cmd := exec.Command(s.path)
+	cmd := exec.CommandContext(context.Background(), s.path)
 	cmd.Env = append(os.Environ(), "ROOT_ACCESS_KEY="+AccessKey, "ROOT_SECRET_KEY="+SecretKey, "MINIO_ROOT_USER="+AccessKey, "MINIO_ROOT_PASSWORD="+SecretKey,
 		"MINIO_BROWSER=off", "MINIO_CALLHOME_ENABLE=off", "MINIO_UPDATE=off")
 	data := filepath.Join(s.dir, "s3-data")

@@ -60,7 +60,7 @@ func Mount(tb testing.TB) *Disk {
 		tb.Fatal(err)
 	}
 	root := &fs.LoopbackRoot{Path: below, Dev: st.Dev}
-	root.NewNode = func(r *fs.LoopbackRoot, _ *fs.Inode, _ string, _ *syscall.Stat_t) fs.InodeEmbedder {
+	root.NewNode = func(r *fs.LoopbackRoot, _ *fs.Inode, _ string, _ *syscall.Stat_t) fs.InodeEmbedder { //nolint:staticcheck // it works, and NodeWrapChilder wraps a node that is made before
 		return &diskNode{LoopbackNode: fs.LoopbackNode{RootData: r}, disk: d}
 	}
 	top := &diskNode{LoopbackNode: fs.LoopbackNode{RootData: root}, disk: d}
