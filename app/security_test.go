@@ -39,6 +39,7 @@ var routes = map[string][]route{
 	`"GET /savings"`:                       {{"admin", "GET", "/savings", false}},
 	`"GET /api/v1/pins"`:                   {{"admin", "GET", "/api/v1/pins", false}},
 	`"POST /api/v1/pins/approve"`:          {{"admin", "POST", "/api/v1/pins/approve", false}},
+	`"POST /api/v1/reload"`:                {{"admin", "POST", "/api/v1/reload", false}},
 	`"POST /api/v1/stop"`:                  {{"admin", "POST", "/api/v1/stop", false}}, // only on the socket
 	`"POST /rpc"`:                          nil,                                        // the pruner's listener, tested there
 	`"/rpc"`:                               nil,
@@ -155,7 +156,7 @@ func TestS13AdminListener(t *testing.T) {
 		t.Fatal(err)
 	}
 	methods := []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "PROPFIND"}
-	for _, path := range []string{"/", "/metrics", "/savings", "/api/v1/status", "/api/v1/pins", "/api/v1/pins/approve", "/api/v1/stop", "/debug/pprof/", "/api/v1/servers"} {
+	for _, path := range []string{"/", "/metrics", "/savings", "/api/v1/status", "/api/v1/pins", "/api/v1/pins/approve", "/api/v1/stop", "/api/v1/reload", "/debug/pprof/", "/api/v1/servers"} {
 		for _, method := range methods {
 			for name, head := range map[string]map[string]string{
 				"no token":         {},

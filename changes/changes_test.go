@@ -136,6 +136,7 @@ func TestConcurrentAnnouncements(t *testing.T) {
 			feeds[n%4].receive([]byte(`{"topic":"unknown ` + strconv.Itoa(n) + `","version":1}`))
 		}
 		time.Sleep(3 * checkInterval)
+		synctest.Wait() // the feeds are idle
 		for i := range heard {
 			if len(drain(heard[i])) == 0 {
 				t.Errorf("replica %d heard nothing", i)
