@@ -271,7 +271,8 @@ func (c *client) send(t testing.TB, id, msg string) <-chan httpReply {
 		t.Fatal(err)
 	}
 	req.Header = c.headers(msg)
-	c.wg.Go(func() { c.roundTrip(req, "post", reply) })
+	over := c.transport()
+	c.wg.Go(func() { c.roundTrip(over, req, "post", reply) })
 	return reply
 }
 
@@ -305,12 +306,16 @@ func (c *client) headers(msg string) http.Header {
 	return head
 }
 
-// roundTrip makes an HTTP request and reads the answer to its end.
-func (c *client) roundTrip(req *http.Request, via string, reply chan<- httpReply) {
-	over := c.httpClient
-	if over == nil {
-		over = c.gateway.Client()
+// transport is the HTTP client of the gateway that the client talks to now.
+func (c *client) transport() *http.Client {
+	if c.httpClient != nil {
+		return c.httpClient
 	}
+	return c.gateway.Client()
+}
+
+// roundTrip makes an HTTP request and reads the answer to its end.
+func (c *client) roundTrip(over *http.Client, req *http.Request, via string, reply chan<- httpReply) {
 	resp, err := over.Do(req)
 	if err != nil {
 		reply <- httpReply{body: err.Error()}
@@ -352,12 +357,12 @@ func (c *client) openStream(t testing.TB) (stop func(), end <-chan httpReply) {
 	req.Header = c.header.Clone()
 	req.Header.Set("Accept", "text/event-stream")
 	req.Header.Set(mcp.HeaderSession, c.session)
-	over := make(chan httpReply, 1)
+	over, ended := c.transport(), make(chan httpReply, 1)
 	c.wg.Go(func() {
 		defer cancel()
-		c.roundTrip(req, "get", over)
+		c.roundTrip(over, req, "get", ended)
 	})
-	return cancel, over
+	return cancel, ended
 }
 
 // nextMessage returns the next message that is no reply.
