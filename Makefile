@@ -25,7 +25,7 @@ test-ci: ## the unit tests as CI runs them: with the race detector where there a
 race: ## all unit tests five times, with the race detector and in random order (half an hour)
 	CGO_ENABLED=1 go test -race -count=5 -shuffle=on -timeout 60m $$(go list ./... | grep -v /e2e)
 
-nightly: race limits-long e2e s3 replicas first-run conformance chaos failovers bench-model cachecost prunebench goreleaser reproducible seeded-faults foreign-ids fuzz-long ## everything in its long form (hours; after make peers)
+nightly: race limits-long e2e s3 replicas first-run conformance chaos failovers bench-model cachecost prunebench goreleaser reproducible seeded-faults foreign-ids fuzz-long scalesim engine-costs ## everything in its long form (hours; after make peers)
 
 .PHONY: s3
 s3: ## originals in a bucket, in the long form: gateways and servers killed, slow and refusing servers (ten minutes, and ten to compile MinIO)

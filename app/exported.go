@@ -34,7 +34,7 @@ type exported struct {
 	servers map[string]*exportedServer
 }
 
-// exportedServer is one of them, which this replica may run.
+// exportedServer is a server with replicas = "one": this replica runs it while it holds the lease.
 type exportedServer struct {
 	app   *App
 	entry upstream.ServerConfig
@@ -107,7 +107,7 @@ func (a *App) endExported() error {
 	return nil
 }
 
-// endExportedStreams ends the streams of other replicas, which have no end of their own.
+// endExportedStreams ends the streams that other replicas have open to the servers that this one runs for all.
 func (a *App) endExportedStreams() {
 	a.exported.mu.Lock()
 	defer a.exported.mu.Unlock()

@@ -94,8 +94,8 @@ type Deps struct {
 	Builtins     []Builtin        // servers that are part of the gateway
 	Version      string
 
-	// AnnounceLists tells the other replicas that a server's lists changed, and to what, by a hash; they call
-	// [Hub.ReadListsAgain]. Nil: there are none.
+	// AnnounceLists tells the other replicas that a server's lists changed, with a hash of the new ones; they call
+	// [Hub.ReadListsAgain]. Nil: there are no other replicas.
 	AnnounceLists func(server, hash string)
 
 	// LoadFacts and SaveFacts keep what is found out about servers for the next process of the gateway, under a key.

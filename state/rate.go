@@ -44,8 +44,8 @@ func (r Rate) everyMicros() int64 {
 	return int64((r.Every + time.Microsecond - 1) / time.Microsecond)
 }
 
-// Use takes from a rate that will be full at a moment. It returns the moment from then on, how many calls it took of
-// Extra, and how long to wait for Cost; if that is not 0, only Spent was taken.
+// Use takes from a rate that will be full at the moment given. It returns the moment at which the rate is full after that,
+// how many calls of Extra it took, and how long to wait until Cost is there. With a wait, only Spent was taken.
 func (r Rate) Use(full Moment, nowMicros int64) (next Moment, extra int64, wait time.Duration) {
 	now, burst := Moment{Micros: nowMicros}, r.Refill(r.Burst)
 	latest := r.addMoments(now, burst)

@@ -120,7 +120,7 @@ func (d *Driver) followTopology(ctx context.Context) {
 	}
 }
 
-// followOnce reads the topology, and looks whether replicas are complete and servers lose nothing.
+// followOnce reads the topology, and checks that no replica is missing and that every server syncs its writes to disk.
 func (d *Driver) followOnce(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, replyTimeout)
 	defer cancel()

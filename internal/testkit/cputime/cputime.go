@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// Least is the shortest processor time of several runs of f, of which there are no more once one took at most enough.
-// Each run is divided by how much longer the reference takes at that moment than on the machine for which the
-// limits were chosen.
+// Least runs f up to tries times, until a run took at most enough, and returns the shortest processor time.
+// Each run is divided by the slowness of the machine at that moment: how much longer a fixed piece of work takes than
+// on two idle cores.
 func Least(tries int, enough time.Duration, f func()) time.Duration {
 	least := time.Duration(1 << 62)
 	for range tries {
